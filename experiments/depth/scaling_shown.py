@@ -217,13 +217,15 @@ def figures(record: Record) -> dict[str, Figure]:
         for of, dash in (("many", "-"), ("few", ":")):
             depths, line = record.config[f"{of}_depths"], look | {"linestyle": dash}
             exponents.plot(depths, BEST(record, of=of, learner=learner), label=f"{learner}, {of} modes", **line)
-    exponents.set(xlabel="layers", ylabel="least error", xscale="log", yscale="log", ylim=(1e-4, None))
+    exponents.set(
+        title="least errors", xlabel="layers", ylabel="least error", xscale="log", yscale="log", ylim=(1e-4, None)
+    )
     exponents.legend(ncols=2, **panels.ABOVE)
     for look, size in zip(panels.SERIES, config.sizes):
         members = np.stack([TIED(record, size=size, depth=depth, learner="trained") for depth in config.tied], 1)
         panels.bars(tied, config.tied, members, f"N = D = {size}", look)
     tied.plot(config.limit_depths, BEST(record, of="limit", learner="tied"), **THEORY)
-    tied.set(xlabel="tied layers", ylabel="error", xscale="log", yscale="log")
+    tied.set(title="isotropic prompts, trained", xlabel="tied layers", ylabel="error", yscale="log")
     tied.legend(ncols=2, **panels.ABOVE)
     _training(saddle, record, [name for name in config.networks if not name.startswith("inputs")])
     return {"scaling": figure}
@@ -239,6 +241,6 @@ def _training(axes: Axes, record: Record, networks: list[str]) -> None:
             axes, STEPS(record), 2 * LOSS(record, network=network) / least, label=network.replace("_", ", L = "), **look
         )
     axes.axhline(1, **THEORY)
-    axes.set(xlabel="training step", ylabel="error / best tied error", ylim=(0, 3))
+    axes.set(title="beside the saddle", xlabel="training step", ylabel="error / best tied error", ylim=(0, 3))
     if networks:
         axes.legend(ncols=1, **panels.ABOVE)

@@ -140,7 +140,7 @@ def _training(record: Record) -> Figure:
         band(row[0], STEPS(record), LOSS(record, tasks=tasks), label=f"{tasks} tasks", **look)
     best = ERROR(record, tasks="dense", learner="least_squares").mean()
     row[0].axhline(best, color="black", linestyle=(0, (1, 1)), label="least squares, dense")
-    row[0].set(title="Over training", xlabel="training step", ylabel="relative error", ylim=(0, None))
+    row[0].set(title="over training", xlabel="training step", ylabel="relative error", ylim=(0, None))
     row[0].legend()
     if record.config["identified"]:
         lengths = record.config["lengths"]
@@ -148,5 +148,5 @@ def _training(record: Record) -> Figure:
         row[1].plot(lengths, PLANTED(record), "x", color="#009E73", label="ridge itself")
         row[1].axhline(0.05, color="black", linestyle="--", label="named below")
         row[1].legend()
-    row[1].set(title="The nearest algorithm", xlabel="examples", ylabel="distance", ylim=(0, None))
+    row[1].set(title="the nearest algorithm", xlabel="examples", ylabel="distance", ylim=(0, None))
     return figure

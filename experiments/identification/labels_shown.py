@@ -149,12 +149,12 @@ def figures(record: Record) -> dict[str, Figure]:
     two = outside[first:]
     suite.plot(two, kind[first:] + len(PLANTED), "x", color="black", markersize=4, label="two labels")
     labels = (*PLANTED, *KINDS)
-    suite.set(yticks=np.arange(len(labels)), yticklabels=labels, title="Planted learners and outsiders")
+    suite.set(yticks=np.arange(len(labels)), yticklabels=labels, title="planted learners and outsiders")
     suite.legend()
     if record.config["networks"]:
         for one in DISTANCE(record, network="network"):
             network.plot(one, np.arange(len(NAMES)), "o", color="C0", markersize=3)
-    network.set(yticks=np.arange(len(NAMES)), yticklabels=NAMES, title="Trained networks")
+    network.set(yticks=np.arange(len(NAMES)), yticklabels=NAMES, title="trained networks")
     for axes in (suite, network):
         axes.axvline(BAR, color="0.5", linestyle=":")
         axes.set(xlabel="distance of every family")

@@ -169,9 +169,9 @@ def figures(record: Record) -> dict[str, Figure]:
         axes.plot(own, own, **THEORY)
         axes.set(xlabel="noise of the prompt", ylabel="strength of ridge", xscale="log", yscale="log")
     errors.axhline(1, **THEORY)
-    errors.set(title="Beside Bayes", xlabel="noise", ylabel="error over that of Bayes", xscale="log")
-    strengths.set(title="Trained at each noise", xlabel="noise")
-    followed.set(title="Trained on all noises", ylim=strengths.get_ylim())
+    errors.set(title="beside Bayes", xlabel="noise", ylabel="error over that of Bayes", xscale="log")
+    strengths.set(title="trained at each noise", xlabel="noise")
+    followed.set(title="trained on all noises", ylim=strengths.get_ylim())
     for axes in (errors, strengths, followed):
         axes.legend(ncols=1, **panels.ABOVE)
     return {"noise": figure}

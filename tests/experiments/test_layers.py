@@ -104,5 +104,5 @@ def test_a_network_that_is_named_twice_is_refused():
 
 def test_the_figure_shows_all_layers():
     axes = figures(made())["layers"].axes
-    assert [one.get_title() for one in axes] == ["Residual factor", "Equivalent steps", "Error of the read-out"]
+    assert [one.get_title() for one in axes] == ["residual factor", "equivalent steps", "error of the read-out"]
     assert len(axes[0].lines) >= 5

@@ -109,9 +109,9 @@ def test_members_on_the_plateau_do_not_count():
 def test_the_figure_leaves_out_members_on_the_plateau():
     axes = figures(record(waiting=2))["noise"].axes
     assert [one.get_title() for one in axes] == [
-        "Beside Bayes",
-        "Trained at each noise",
-        "Trained on all noises",
+        "beside Bayes",
+        "trained at each noise",
+        "trained on all noises",
     ]
 
 
