@@ -91,12 +91,12 @@ def telling(bar):
     def bars(session, label, total):
         with bar(session, label, total) as advance:
 
-            def tell(done, total):
+            def tell(done, total, *row):
                 told.mkdir(exist_ok=True)
                 (told / f"{label}.{done}").touch()
                 os.write(1, f"@ {label} {done}\n".encode())
                 time.sleep(PAUSE[label.split("_")[0]])
-                advance(done, total)
+                advance(done, total, *row)
 
             yield tell
 

@@ -73,10 +73,10 @@ def signalling(bar):
         process, at, what = os.environ.get("TEST_SIGNAL", "-1:0:").split(":")
         with bar(session, label, total) as advance:
 
-            def tell(done, total):
+            def tell(done, total, *row):
                 if done == int(at) and jax.process_index() == int(process):
                     os.kill(os.getpid(), signal.Signals[what])
-                advance(done, total)
+                advance(done, total, *row)
 
             yield tell
 

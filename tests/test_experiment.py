@@ -70,7 +70,7 @@ class Toy:
         @contextlib.contextmanager
         def watched(session, label, total):
             with bar(session, label, total):
-                yield lambda done, total: self.seen(label, done)
+                yield lambda done, *_: self.seen(label, done)
 
         with mock.patch.object(Session, "bar", watched):
             yield

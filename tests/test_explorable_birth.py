@@ -189,9 +189,9 @@ class TestExplorable:
         assert address.endswith(f"#head?arm=cla_held&time={at}")
         root.locator("[data-part=reset]").evaluate("one => one.click()")
         root.get_by_label("classifier frozen").click()
-        box = root.locator("[data-part=plot]").bounding_box()
-        left = (34 + 360 * at / (len(steps) - 1)) / 402
-        light_tab.mouse.click(box["x"] + left * box["width"], box["y"] + box["height"] / 2)
+        plot, left = root.locator("[data-part=plot]"), (34 + 360 * at / (len(steps) - 1)) / 402
+        box = plot.bounding_box()
+        plot.click(position={"x": left * box["width"], "y": box["height"] / 2})
         assert told(light_tab) == by_keys
         assert light_tab.url == address
         again = browser.new_page()

@@ -123,9 +123,9 @@ def _carry_out(options: Options) -> int:
     records.write_atomically(gallery / "costs.md", costs.page(experiments, gallery).encode())
     if readme.exists():
         records.write_atomically(readme, with_summary(readme.read_text("utf-8"), rows).encode())
-    for page in readme.parent.glob("experiments/*/README.md"):
-        text = with_published(page.read_text("utf-8"), paper_of(page.parent.name), rows)
-        records.write_atomically(page, text.encode())
+        for page in readme.parent.glob("experiments/*/README.md"):
+            text = with_published(page.read_text("utf-8"), paper_of(page.parent.name), rows)
+            records.write_atomically(page, text.encode())
     return 0
 
 

@@ -21,6 +21,7 @@ WITHOUT_TRAINING = {
     "diversity.alignment": "least squares in closed form, in float64",
     "identification.fingerprint": "looks at the networks of von_oswald.weight_maps",
     "identification.labels": "asks learners whose algorithm is known; trains networks at lab alone",
+    "identification.layers": "looks at the networks of von_oswald.multi_step",
     "identification.planted": "asks learners whose algorithm is known",
     "reddy.landscape": "closed forms and gradient flows, in float64",
     "zhang_frei_bartlett.landscape": "gradient flows, in float64",

@@ -1,6 +1,7 @@
 """Runs of single parts become the record of the whole preset, or none."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -111,10 +112,12 @@ def test_a_part_replaces_no_record_of_the_gallery(tmp_path, monkeypatch, capsys)
     kept = tmp_path / "figures/von_oswald/multi_step/paper"
     records.save(WHOLE, kept, claims=[])
     before = (kept / "record.json").read_bytes()
+    pages = {page: page.read_bytes() for page in Path().glob("experiments/*/README.md")}
     monkeypatch.setattr(gallery, "ledger", lambda *_: [])
     assert gallery.main(["", f"--runs={tmp_path / 'runs'}", f"--figures={tmp_path / 'figures'}", "--readme=none"]) == 0
     assert "left out: a run of a part, looped_2" in capsys.readouterr().err
     assert (kept / "record.json").read_bytes() == before
+    assert pages == {page: page.read_bytes() for page in pages}  # without a README no page is written
 
 
 @pytest.mark.parametrize(
