@@ -10,8 +10,7 @@ Its figures are drawn and its claims judged anew from the record; only its ancho
 kept if they take less than 2 MB. ``figures/claims.json``, ``figures/claims.md`` (the same to read), the summary in
 README.md and the tables of what is published on the pages of the papers are then made from the whole gallery; the
 ledger says which records have no anchor. ``figures/costs.md`` says what every binary takes. --rejudge collects nothing:
-it judges the records of the gallery by the present claims. --redraw only draws their pictures anew, of all binaries or
-of --only.
+it judges the records of the gallery by the present claims. --redraw only draws their pictures anew (see --only).
 
 A new record that the present sources made gets an anchor, from five smoke runs (docs/dev/anchors.md). The records that
 the present code no longer reproduces are listed, each with the reason, by
@@ -34,11 +33,10 @@ from pathlib import Path
 import jax
 
 from experiments.binaries import belongs, choose, discover
-from experiments.papers import paper_of
 from experiments.tools import anchoring, costs
 from experiments.tools.joining import is_whole, joined
 from experiments.tools.redrawing import pictures, redraw
-from experiments.tools.verdict_tables import ledger_page, with_published, with_summary
+from experiments.tools.verdict_tables import ledger_page, rewritten
 from icl_lab.lab import anchors, drift, provenance, records, report
 from icl_lab.lab.claims import NOT_JUDGED, NOT_RESOLVED, is_identity
 from icl_lab.lab.command_line import command, console_progress, use_compilation_cache
@@ -57,9 +55,7 @@ class Options:
 
     runs: str = setting("runs", "folder to look for runs in", path=True)
     figures: str = setting("figures", "folder of the gallery", path=True)
-    readme: str = setting(
-        "README.md", "file whose summary of claims is rewritten, and the pages in experiments/ beside it", path=True
-    )
+    readme: str = setting("README.md", "file whose summary of claims is rewritten, with pages beside it", path=True)
     check: bool = setting(False, "list what is stale and change nothing")
     accept: bool = setting(False, "list which sources of records give the same numbers as today's")
     only: str = setting(
@@ -121,11 +117,8 @@ def _carry_out(options: Options) -> int:
     records.write_atomically(gallery / "claims.json", (json.dumps(rows, indent=1) + "\n").encode())
     records.write_atomically(gallery / "claims.md", f"{ledger_page(rows)}\n".encode())
     records.write_atomically(gallery / "costs.md", costs.page(experiments, gallery).encode())
-    if readme.exists():
-        records.write_atomically(readme, with_summary(readme.read_text("utf-8"), rows).encode())
-        for page in readme.parent.glob("experiments/*/README.md"):
-            text = with_published(page.read_text("utf-8"), paper_of(page.parent.name), rows)
-            records.write_atomically(page, text.encode())
+    for page, text in rewritten(readme, rows).items():
+        records.write_atomically(page, text.encode())
     return 0
 
 

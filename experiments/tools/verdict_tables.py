@@ -4,10 +4,11 @@ import collections
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 from experiments.page import numbers
-from experiments.papers import Paper
+from experiments.papers import Paper, paper_of
 from icl_lab.lab import report
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED, is_identity
 
@@ -64,6 +65,17 @@ def by_binary(rows: Sequence[Mapping]) -> str:
         rest = f"{len(every)} on {every[0]['trainings']}"
         lines.append(_line((f"`{binary}`", preset, rest, len(judged[HOLDS]), *named, mark)))
     return "\n".join(lines)
+
+
+def rewritten(readme: Path, rows: Sequence[Mapping]) -> dict[Path, str]:
+    """README.md and the pages of the papers beside it with today's tables; without a README, nothing."""
+    if not readme.exists():
+        return {}
+    pages = {
+        page: with_published(page.read_text("utf-8"), paper_of(page.parent.name), rows)
+        for page in readme.parent.glob("experiments/*/README.md")
+    }
+    return pages | {readme: with_summary(readme.read_text("utf-8"), rows)}
 
 
 def with_summary(text: str, rows: Sequence[Mapping]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from icl_lab.identify.asking import Floats
+from icl_lab.identify.others import softmax
 
 NEAR = 0.05, 1.0
 """Distances of near queries from an example, over the root mean square norm of inputs."""
@@ -139,9 +140,3 @@ LABEL_FAMILIES = {
     "induction copy": LabelFamily(("confidence", "radius"), copy, lambda on: (_confidences(on), _radii(on))),
 }
 """By name; of equal ones with as many numbers the nearest gives the name."""
-
-
-def softmax(logits: Floats) -> Floats:
-    """Probabilities of logits over the last axis."""
-    weights = np.exp(logits - logits.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True)

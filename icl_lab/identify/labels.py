@@ -1,8 +1,9 @@
-"""Which algorithm is a learner of labels? Six families with at most two numbers, fitted, named or refused.
+"""Which algorithm is a learner of labels? Seven families with at most two numbers, fitted, named or refused.
 
 Everything is measured as mean total variation (TV) between distributions over labels: how far a learner is from its
-symmetries, from a family, and two families from each other. All families have three symmetries exactly, so by the
-triangle inequality a learner within ``BAR`` of one of them changes by at most twice ``BAR`` under each.
+symmetries, from a family, and two families from each other. All families have three symmetries exactly. Where prompts
+have them too (those of a sampler need not), a learner within ``BAR`` of a family changes by at most twice ``BAR`` under
+each, by the triangle inequality.
 
 It is ``identify`` for labels, without what needs a linear learner: no filter, no symmetrising, no stability.
 """
@@ -15,7 +16,8 @@ import jax
 import numpy as np
 
 from icl_lab.identify.asking import Floats, LearnerError
-from icl_lab.identify.label_families import LABEL_FAMILIES, NEAR, PROPERTIES, LabelPrompts, softmax
+from icl_lab.identify.label_families import LABEL_FAMILIES, NEAR, PROPERTIES, LabelPrompts
+from icl_lab.identify.others import softmax
 from icl_lab.identify.probes import haar
 from icl_lab.prompts.prompt import Sample, Sampler
 from icl_lab.prompts.tracing import check_seed, whole
@@ -35,7 +37,10 @@ COUNT = 400
 
 @dataclasses.dataclass(frozen=True)
 class LabelFit:
-    """A family fitted: its numbers, their intervals (fits that are worse by at most ``SAME``), and its distance."""
+    """A family fitted: its numbers, its distance, and of each number an interval, the other one fixed.
+
+    An interval holds the fits that are worse by at most ``SAME``.
+    """
 
     family: str
     parameters: dict[str, float]
