@@ -212,8 +212,8 @@ def light_page(tmp_path_factory):
 
 @pytest.fixture
 def light_tab(browser, light_page):
-    """The page of no record, opened; afterwards nothing may have been said on the console."""
-    opened, said = browser.new_page(viewport={"width": 1280, "height": 800}), []
+    """The page of no record, opened, which jumps where it would glide; afterwards the console must be empty."""
+    opened, said = browser.new_page(viewport={"width": 1280, "height": 800}, reduced_motion="reduce"), []
     opened.on("console", lambda message: said.append(message.text))
     opened.on("pageerror", lambda error: said.append(str(error)))
     opened.goto(light_page.as_uri())

@@ -221,6 +221,7 @@ class TestExplorable:
         by_keys = point.get_attribute("aria-label")
         assert by_keys != before
         assert "at -1.19, -1.00" in by_keys
+        light_tab.locator("#layer [data-part=prompt]").scroll_into_view_if_needed()
         plane = light_tab.locator("#layer [data-part=prompt]").bounding_box()
         box = point.bounding_box()
         light_tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
