@@ -88,7 +88,7 @@ def identify(
         context_length, input_size = (own if of is None else of for of, own in zip((context_length, input_size), drawn))
     if context_length is None or input_size is None:
         raise ValueError(
-            "context_length and input_size must be given, or a sampler that has them (what was saved has none); got None"
+            "context_length and input_size must be given, or a sampler that has them (a saved one has none); got None"
         )
     context_length, input_size = whole("context_length", context_length, 2), whole("input_size", input_size)
     families = FAMILIES if families is None else families
