@@ -84,7 +84,7 @@ def context() -> dict[str, Any]:
             for row, sides in enumerate(maps) for side, matrix in enumerate(sides)
         ],
         "cell": CELL, "side": SIDE, "factors": "".join(map(factor, paces)), "best": factor(rate),
-        "paces": " and ".join(f"1 − {each:.2f} λ" for each in paces), "pace": f"1 − {rate:.2f} λ",
+        "paces": [f"1 − {each:.2f} λ" for each in paces], "pace": f"best step: 1 − {rate:.2f} λ",
         "mean": round(SIDE / 3 / FAR, 1),
         "said": f"After {steps[-1]:,} steps {near.sum()} of {near.size} networks have the loss of the best step. "
         f"Network 1 has {losses[0, -1] / best:.3f} times that loss; over its last 1,000 steps its own step had the "

@@ -133,8 +133,8 @@ export function mount(root, stored) {
     const rates = pace(along()[state.network][state.time], state.n);
     $("factors").setAttribute("d", rates.map(factor).join(""));
     $("best").setAttribute("d", factor(bestRate(state.n)));
-    $("paces").textContent = rates.map((rate) => `1 − ${rate.toFixed(2)} λ`).join(" and ").replaceAll("− -", "+ ");
-    $("pace").textContent = `1 − ${bestRate(state.n).toFixed(2)} λ`;
+    root.querySelectorAll("[data-part=paces]").forEach((text, k) => { text.textContent = `1 − ${rates[k].toFixed(2)} λ`.replace("-0.00", "0.00").replace("− -", "+ "); });
+    $("pace").textContent = `best step: 1 − ${bestRate(state.n).toFixed(2)} λ`;
     const hand = built(bestRate(state.n), state.n), one = along()[state.network][state.time];
     const shown = [balanced(one), balanced(hand)], most = Math.max(...[...shown[1].a, ...shown[1].b].map(Math.abs));
     grids.forEach(({ title, rects, values }, k) => {
