@@ -66,7 +66,7 @@ def test_any_number_of_members_and_answers_is_drawn(found, members, times):
 
 
 def test_the_first_answer_with_names_is_shown_first(shown):
-    one = {"times": [0, 1, 2, 4], "names": ["0–GG", "0?GG", "0–––"]}
+    one = {"times": [0, 1, 2, 4], "names": ["0GGG", "0?GG", "0–––"]}
     assert data.start([one | {"names": ["0–––"] * 3}, one]) == (1, 2)
     assert data.start([one | {"names": ["0–?0"] * 3}]) == (0, 3)
 
