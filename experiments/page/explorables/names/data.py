@@ -30,9 +30,9 @@ KINDS = {  # letter: the name, what is said of a network that has it, and its cl
     "X": ("another name", "named otherwise", "red"),
     "0": ("zero", "at zero", ""),
     "?": ("not separable", "between two names", ""),
-    "–": ("no name", "without a name", ""),
+    "·": ("no name", "without a name", ""),
 }
-OTHER, ZERO, WAVERS, UNNAMED = "X0?–"
+OTHER, ZERO, WAVERS, UNNAMED = "X0?·"
 LETTERS = {name: letter for letter, (name, _, _) in KINDS.items()}
 
 
