@@ -3,13 +3,13 @@
 Inputs are drawn, outputs are what the learner itself predicts, noise and all; least squares fits a task to each
 roll-out (``icl_lab.compare.implied_prior``). For a Bayes predictor this gives back its prior, exactly: tasks from
 N(0, I) with the errors of the fits, of variance 1 + s^2 / (n - D - 1) a coordinate, or equal shares of k given tasks
-(dMMSE). What must not: ridge that draws the noise alone, and dMMSE whose mixture is taken for a normal distribution.
+(dMMSE). Point predictors that draw the noise alone (*noise only*) must not give it back.
 
 Linear attention is trained for every number of examples t. Its normal head has the variance of its errors: for all
 inputs alike (*constant*), or in proportion to |x|^2 but for the noise (*by size*). With h = sum y x, the best network
 predicts c h.x, c = 1 / (t + D + 1 + s^2), and E |h|^2 follows a recursion, for the second head that of the true prior.
 
-Panels: variance of fitted tasks; shares of the given tasks; E |h|^2 over that of the true prior.
+Panels: variance of fitted tasks and of what they leave; shares of the given tasks; E |h|^2 over that of the true prior.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ class Config(Members):
     examples: int = setting(16, "n, examples of a roll-out, at least D + 4", at_least=1)
     noise_variance: float = setting(0.5, "s^2, of the labels", above=0, argument=False)
     tasks: int = setting(8, "k, tasks of dMMSE", at_least=2)
-    rollouts: int = setting(20_000, "roll-outs of a learner", at_least=2)
+    rollouts: int = setting(40_000, "roll-outs of a learner", at_least=2)
     steps: int = setting(2000, "training steps, a multiple of measure_every", at_least=1)
     measure_every: int = setting(500, "steps between measurements", at_least=1)
     learning_rate: float = setting(0.01, "Adam's learning rate at the start", above=0)
@@ -61,9 +61,8 @@ PRESETS = {
     "paper": Config(),
 }  # fmt: skip
 
-SETS, HEADS = ("dmmse", "normal"), ("constant", "by_size")
-LINEAR = ("ridge", "noise_only", *HEADS)
-COVARIANCE = quantity("{learner}/covariance", "member", "row", "column", learner=LINEAR)
+LINEAR, SETS = ("ridge", "ridge_noise_only", "constant", "by_size"), ("dmmse", "dmmse_noise_only")
+FITTED = quantity("{learner}/{of}", "member", learner=LINEAR, of=("variance", "noise"))
 MOMENT = quantity("{learner}/moment", "member", "example", learner=LINEAR)
 SHARES = quantity("{learner}/shares", "member", "task", learner=SETS)
 
@@ -77,16 +76,15 @@ def ridge(noise_variance: float, noise_only: bool, prompts: Prompt) -> tuple[Flo
     return mean, noise_variance + (not noise_only) * np.sum(query * at, axis=1, keepdims=True)
 
 
-def dmmse(tasks: Floats, noise_variance: float, normal: bool, prompts: Prompt) -> tuple[Floats, ...]:
-    """The Bayes predictor of tasks (k, D), each as likely; or a normal distribution of its mean and variance."""
+def dmmse(tasks: Floats, noise_variance: float, noise_only: bool, prompts: Prompt) -> tuple[Floats, ...]:
+    """The Bayes predictor of tasks (k, D), each as likely, or its mean with the variance of the noise alone."""
     misses = np.sum((prompts.y - prompts.x @ tasks.T) ** 2, axis=1)
     weights = np.exp((misses.min(axis=1, keepdims=True) - misses) / (2 * noise_variance))
     weights /= weights.sum(axis=1, keepdims=True)
     means = prompts.x_query @ tasks.T
-    if not normal:
-        return means, np.full_like(means, noise_variance), weights
-    mean = np.sum(weights * means, axis=1, keepdims=True)
-    return mean, noise_variance + np.sum(weights * (means - mean) ** 2, axis=1, keepdims=True)
+    if noise_only:
+        means, weights = np.sum(weights * means, axis=1, keepdims=True), np.ones_like(means[:, :1])
+    return means, np.full_like(means, noise_variance), weights
 
 
 def network(params: Any, left: Floats, noise_variance: float, by_size: bool, prompts: Prompt) -> tuple[Any, Floats]:
@@ -140,7 +138,7 @@ def errors(config: Config, params: Any) -> Floats:
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
-    """Roll-outs of every learner: covariances of the fitted tasks and second moments, or shares of given tasks."""
+    """Roll-outs of every learner: variances of fitted tasks and second moments, or shares of given tasks."""
     n, s2, members, params = config.examples, config.noise_variance, range(config.members), fits["trained"].params
     left = errors(config, params)
     own = [jax.tree.map(lambda leaf, m=m: np.asarray(leaf[m * n : (m + 1) * n]), params) for m in members]
@@ -149,8 +147,8 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         found = []
         for m, key in enumerate(member_keys(config, 100 + stage)):
             learner = {
-                "ridge": partial(ridge, s2, False), "noise_only": partial(ridge, s2, True),
-                "dmmse": partial(dmmse, sets[m], s2, False), "normal": partial(dmmse, sets[m], s2, True),
+                "ridge": partial(ridge, s2, False), "dmmse": partial(dmmse, sets[m], s2, False),
+                "ridge_noise_only": partial(ridge, s2, True), "dmmse_noise_only": partial(dmmse, sets[m], s2, True),
                 "constant": partial(network, own[m], left[m], s2, False),
                 "by_size": partial(network, own[m], left[m], s2, True),
             }[name]  # fmt: skip
@@ -158,7 +156,10 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         if name in LINEAR:
             sums = (np.cumsum(one.y[..., None] * one.x, axis=1) for one in found)
             yield MOMENT.at(learner=name), np.array([np.sum(h**2, axis=2).mean(axis=0) for h in sums])
-            yield COVARIANCE.at(learner=name), np.array([np.cov(one.tasks.T) for one in found])
+            rests = (one.y - np.einsum("rti,ri->rt", one.x, one.tasks) for one in found)
+            left_over = np.array([np.sum(rest**2, axis=1).mean() for rest in rests]) / (n - config.input_size)
+            of_tasks = np.array([one.tasks.var(axis=0).mean() for one in found])
+            yield FITTED.at(learner=name), {"variance": of_tasks, "noise": left_over}
             continue
         nearest = (np.sum((one.tasks[:, None] - each) ** 2, axis=2).argmin(1) for one, each in zip(found, sets))
         counts = [np.bincount(one, minlength=config.tasks) for one in nearest]
@@ -166,7 +167,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 
 
 EXPERIMENT = Experiment(
-    "diversity.implied_prior", __doc__, PRESETS, measured, (COVARIANCE, MOMENT, SHARES), trainings=trainings,
+    "diversity.implied_prior", __doc__, PRESETS, measured, (FITTED, MOMENT, SHARES), trainings=trainings,
     constraints=(
         multiple_of("steps", "measure_every"),
         holds("at least D + 4", "examples", when=lambda c: c.examples >= c.input_size + 4),

@@ -9,7 +9,7 @@ import pytest
 from toys import inside
 
 from experiments.diversity import implied_prior as binary
-from experiments.diversity.implied_prior import COVARIANCE, MOMENT, SHARES
+from experiments.diversity.implied_prior import FITTED, MOMENT, SHARES
 from experiments.diversity.implied_prior_shown import CLAIMS, constant_moment, true_moment
 from icl_lab.compare import implied_prior
 from icl_lab.lab.flags import FlagError, to_json
@@ -68,16 +68,17 @@ def test_networks_see_the_first_examples_alone_and_say_their_own_errors():
 @functools.cache
 def record(spread=1.0, share=0.02, moment=1.0):
     """Covariances, shares and moments as the closed forms say, or off by a factor."""
-    d, eye = CONFIG.input_size, np.eye(CONFIG.input_size)
     members = 1 + 0.001 * np.linspace(-1, 1, MEMBERS)
-    variances = {"ridge": 1.05 * spread, "noise_only": 0.25 * spread**9, "constant": 0.8, "by_size": 1.0}
-    pieces = [(COVARIANCE.at(learner=name), members[:, None, None] * v * eye) for name, v in variances.items()]
-    curves = dict.fromkeys(("ridge", "noise_only", "by_size"), true_moment(STUB)) | {"constant": constant_moment(STUB)}
+    said = {"ridge": (1.05, 0.5), "ridge_noise_only": (0.23, 0.3), "constant": (0.6, 2.4), "by_size": (0.6, 2.1)}
+    pieces = []
+    for name, (variance, noise) in said.items():
+        noise = noise * (0.6 if spread > 1 and name == "by_size" else spread)
+        pieces += [(FITTED.at(learner=name), {"variance": variance * spread**3 * members, "noise": noise * members})]
+    curves = dict.fromkeys(binary.LINEAR, true_moment(STUB)) | {"constant": constant_moment(STUB)}
     pieces += [(MOMENT.at(learner=name), moment * members[:, None] * curve) for name, curve in curves.items()]
-    for name, off in (("dmmse", share), ("normal", 0.7)):
+    for name, off in (("dmmse", share), ("dmmse_noise_only", 0.7)):
         signs = np.resize([1.0, -1.0], CONFIG.tasks)
         pieces += [(SHARES.at(learner=name), np.tile((1 + off * signs) / CONFIG.tasks, (MEMBERS, 1)))]
-    assert d == 5
     metrics, arrays, _ = collected(pieces)
     return dataclasses.replace(STUB, metrics=metrics, arrays=arrays)
 
