@@ -106,7 +106,7 @@ def sampler(config: Config, length: Any) -> Sampler:
 
     def cut(key: jax.Array, batch: int) -> Sample:
         sample = whole(key, batch)
-        kept, prompt = (jnp.arange(n) < length)[:, None], sample.prompt
+        kept, prompt = (jnp.arange(n) < length)[None, :, None], sample.prompt
         return replace(sample, prompt=replace(prompt, x=prompt.x * kept, y=prompt.y * kept))
 
     return cut

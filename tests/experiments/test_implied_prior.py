@@ -53,7 +53,7 @@ def test_networks_see_the_first_examples_alone_and_say_their_own_errors():
     assert np.array_equal(cut.x[:, :2], whole.x[:, :2])
     assert not cut.x[:, 2:].any()
     assert not cut.y[:, 2:].any()
-    start = binary.trainings(config)["trained"].init(jax.random.split(jax.random.key(1), 6)[0])
+    start = binary.trainings(config)["trained"].init(jax.random.key(1), None)
     params = jax.tree.map(lambda leaf: np.stack([leaf * (i + 1) for i in range(6)]), start)
     short = dataclasses.replace(cut, x=np.asarray(cut.x[:, :2]), y=np.asarray(cut.y[:, :2]))
     short = dataclasses.replace(short, x_query=np.asarray(cut.x_query))
