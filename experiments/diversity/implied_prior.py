@@ -67,7 +67,7 @@ MOMENT = quantity("{learner}/moment", "member", "example", learner=LINEAR)
 SHARES = quantity("{learner}/shares", "member", "task", learner=SETS)
 
 
-def ridge(noise_variance: float, noise_only: bool, prompts: Prompt) -> tuple[Floats, Floats]:
+def ridge(noise_variance: float, noise_only: bool, prompts: Any) -> tuple[Floats, Floats]:
     """The Bayes predictor of tasks N(0, I), or its mean with the variance of the noise alone."""
     x, y, query = prompts.x, prompts.y[..., 0], prompts.x_query
     precision = np.einsum("bti,btj->bij", x, x) / noise_variance + np.eye(x.shape[2])
@@ -76,7 +76,7 @@ def ridge(noise_variance: float, noise_only: bool, prompts: Prompt) -> tuple[Flo
     return mean, noise_variance + (not noise_only) * np.sum(query * at, axis=1, keepdims=True)
 
 
-def dmmse(tasks: Floats, noise_variance: float, noise_only: bool, prompts: Prompt) -> tuple[Floats, ...]:
+def dmmse(tasks: Floats, noise_variance: float, noise_only: bool, prompts: Any) -> tuple[Floats, ...]:
     """The Bayes predictor of tasks (k, D), each as likely, or its mean with the variance of the noise alone."""
     misses = np.sum((prompts.y - prompts.x @ tasks.T) ** 2, axis=1)
     weights = np.exp((misses.min(axis=1, keepdims=True) - misses) / (2 * noise_variance))
@@ -87,12 +87,12 @@ def dmmse(tasks: Floats, noise_variance: float, noise_only: bool, prompts: Promp
     return means, np.full_like(means, noise_variance), weights
 
 
-def network(params: Any, left: Floats, noise_variance: float, by_size: bool, prompts: Prompt) -> tuple[Any, Floats]:
+def network(params: Any, left: Floats, noise_variance: float, by_size: bool, prompts: Any) -> tuple[Any, Floats]:
     """Networks for 0, 1, .., n - 1 examples, leaves (n, ...), of squared errors (n,), each alike or as |x|^2 / D."""
     t, query = prompts.x.shape[1], prompts.x_query
-    x, y = (np.pad(part, ((0, 0), (0, len(left) - t), (0, 0))) for part in (prompts.x, prompts.y))
+    padded: Any = [np.pad(each, ((0, 0), (0, len(left) - t), (0, 0))) for each in (prompts.x, prompts.y)]
     own = jax.tree.map(lambda leaf: leaf[t], params)
-    mean = _predicted(own, Prompt(*(part.astype(np.float32) for part in (x, y, query))))
+    mean = _predicted(own, jax.tree.map(np.float32, Prompt(*padded, query)))
     return mean, noise_variance + left[t] * np.mean(query**2 if by_size else np.ones_like(query), axis=1, keepdims=True)
 
 
@@ -146,13 +146,13 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     for stage, name in enumerate((*LINEAR, *SETS)):
         found = []
         for m, key in enumerate(member_keys(config, 100 + stage)):
-            learner = {
+            learners: dict[str, Any] = {
                 "ridge": partial(ridge, s2, False), "dmmse": partial(dmmse, sets[m], s2, False),
                 "ridge_noise_only": partial(ridge, s2, True), "dmmse_noise_only": partial(dmmse, sets[m], s2, True),
                 "constant": partial(network, own[m], left[m], s2, False),
                 "by_size": partial(network, own[m], left[m], s2, True),
-            }[name]  # fmt: skip
-            found.append(implied_prior(learner, sampler(config, n), key, config.rollouts))
+            }  # fmt: skip
+            found.append(implied_prior(learners[name], sampler(config, n), key, config.rollouts))
         if name in LINEAR:
             sums = (np.cumsum(one.y[..., None] * one.x, axis=1) for one in found)
             yield MOMENT.at(learner=name), np.array([np.sum(h**2, axis=2).mean(axis=0) for h in sums])

@@ -45,7 +45,7 @@ def constant_moment(record: Record) -> Floats:
 
 def sizes(record: Record) -> tuple[int, int, float]:
     """D, n and s^2."""
-    return tuple(record.config[name] for name in ("input_size", "examples", "noise_variance"))  # type: ignore
+    return tuple(record.config[name] for name in ("input_size", "examples", "noise_variance"))
 
 
 def moment(learner: str, over: Statistic) -> Statistic:
@@ -134,7 +134,7 @@ def figures(record: Record) -> dict[str, Figure]:
     shares.set(xlabel="task, by its share", ylabel="share, times k", title="dMMSE")
     for line in (truth, constant_moment(record)):
         moments.plot(t, line / truth, **THEORY)
-    moments.set(xlabel="examples", ylabel="second moment over that of the prior", title="moments")
+    moments.set(xlabel="examples", ylabel="second moment over the prior's", title="moments")
     for axes in (fits, shares, moments):
         axes.legend(ncols=2, **panels.ABOVE)
     return {"implied_prior": figure}

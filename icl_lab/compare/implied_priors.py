@@ -13,7 +13,7 @@ from icl_lab.prompts.prompt import Prompt, Sample, Sampler, check_sampler
 from icl_lab.prompts.tracing import check_key, whole
 
 Floats = NDArray[np.float64]
-Predictive = Callable[[Prompt], tuple]
+Predictive = Callable[[Prompt], tuple[Any, ...]]
 """B prompts of t >= 0 examples -> (mean, variance), each (B, 1), of the next output given its input; or (mean,
 variance, weight), each (B, K), of a mixture of K normal distributions."""
 
@@ -60,11 +60,11 @@ def implied_prior(learner: Predictive, sampler: Sampler, key: Array, rollouts: i
         raise ValueError(f"learner must be a function of prompts -> (mean, variance), got {learner!r}")
     check_key(key)
     draw, normal, uniform = jax.random.split(key, 3)
-    x = np.asarray(_inputs(sampler, draw, rollouts), np.float64)
+    x: Any = np.asarray(_inputs(sampler, draw, rollouts), np.float64)
     n = x.shape[1]
     noise = np.asarray(jax.random.normal(normal, (n, rollouts)), np.float64)
     which = np.asarray(jax.random.uniform(uniform, (n, rollouts)), np.float64)
-    y = np.empty((rollouts, n))
+    y: Any = np.empty((rollouts, n))
     for t in range(n):
         mean, variance, weight = _predicted(learner, Prompt(x[:, :t], y[:, :t, None], x[:, t]))
         part = np.sum(np.cumsum(weight, axis=1)[:, :-1] < which[t][:, None], axis=1)[:, None]
@@ -93,8 +93,8 @@ def _predicted(learner: Predictive, prompts: Prompt) -> tuple[Floats, Floats, Fl
     if not isinstance(said, tuple | list) or len(said) not in (2, 3):
         raise ValueError(f"{allowed}; a point predictor has no prior; got {sizes(said)} {asked}")
     parts = [np.asarray(one, np.float64) for one in said]
-    components = 1 if len(parts) == 2 else parts[0].shape[-1:] and parts[0].shape[-1]
-    if not components or any(part.shape != (batch, components) for part in parts):
+    components = 1 if len(parts) == 2 else max(1, parts[0].size // batch)
+    if any(part.shape != (batch, components) for part in parts):
         raise ValueError(f"{allowed}, with B = {batch}; got {', '.join(map(sizes, parts))} {asked}")
     mean, variance, weight = parts if len(parts) == 3 else (*parts, np.ones((batch, 1)))
     if not all(np.isfinite(part).all() for part in parts) or variance.min() < 0:
