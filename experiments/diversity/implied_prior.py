@@ -92,7 +92,7 @@ def network(params: Any, left: Floats, noise_variance: float, by_size: bool, pro
     t, query = prompts.x.shape[1], prompts.x_query
     padded: Any = [np.pad(each, ((0, 0), (0, len(left) - t), (0, 0))) for each in (prompts.x, prompts.y)]
     own = jax.tree.map(lambda leaf: leaf[t], params)
-    mean = _predicted(own, jax.tree.map(np.float32, Prompt(*padded, query)))
+    mean = _predicted(own, jax.tree.map(np.float32, Prompt(padded[0], padded[1], query)))
     return mean, noise_variance + left[t] * np.mean(query**2 if by_size else np.ones_like(query), axis=1, keepdims=True)
 
 
