@@ -1,5 +1,7 @@
 """What ``implied_prior`` claims and shows: functions of its record."""
 
+from functools import partial
+
 import numpy as np
 
 from experiments import panels
@@ -66,25 +68,26 @@ def unequal(learner: str) -> Statistic:
 _DRAWN = "40,000 roll-outs"
 _TRIAL = "one trial of the best network by hand, with another seed, said"
 claim = claims_of("diversity.implied_prior", "Aswadi et al. 2026 (closed forms: this lab)")
+theorem = partial(claim, kind="identity")
 CLAIMS = (
-    claim(
+    theorem(
         "ridge", "Tasks fitted to roll-outs of the Bayes predictor have the variance 1 + s^2 / (n - D - 1) (ratio; "
         "control: over 1, that of the prior).", variance("ridge"), near=1.0, tolerance=0.01,
         control=variance("ridge", prior=1.0), headline=1, quick=Quick(0.02, "an eighth of the roll-outs"),
         reason=f"{_DRAWN} of five coordinates leave .4 % of a member; the control is off by 5 %",
         falsified_by="a predictor that is not Bayes: noise alone, or the mean of another class",
     ),
-    claim(
+    theorem(
         "ridge_noise", "What they leave of outputs is the noise (variance over s^2; control: linear attention).",
         noise("ridge"), near=1.0, tolerance=0.01, control=noise("by_size"),
         reason=f"{_DRAWN} with eleven degrees of freedom leave .2 % of a member",
     ),
-    claim(
+    theorem(
         "noise_only", "With the variance of the noise alone the same mean has tasks of less than a quarter of that "
         "variance (ratio; control: its own variance).", variance("ridge_noise_only"), at_most=0.25,
         control=variance("ridge"), reason="the exact covariance given inputs, averaged over 100,000 of them: .217",
     ),
-    claim(
+    theorem(
         "dmmse", "Each of the k tasks of dMMSE takes a k-th of the fits (mean square of k times a share less 1, beyond "
         "that of chance; control: the noise alone).", unequal("dmmse"), at_most=0.005,
         control=unequal("dmmse_noise_only"), headline=2, quick=Quick(0.0, "an eighth of the roll-outs leaves .001"),

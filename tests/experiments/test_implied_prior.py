@@ -12,7 +12,7 @@ from experiments.diversity import implied_prior as binary
 from experiments.diversity.implied_prior import FITTED, MOMENT, SHARES
 from experiments.diversity.implied_prior_shown import CLAIMS, constant_moment, true_moment
 from icl_lab.compare import implied_prior
-from icl_lab.lab.flags import FlagError, to_json
+from icl_lab.lab.flags import to_json
 from icl_lab.lab.record import Record
 from icl_lab.lab.trainings import collected
 
@@ -88,10 +88,3 @@ def test_claims_hold_on_closed_forms_and_not_on_their_controls_or_on_others(clai
     assert inside(claim, claim.statistic, record())
     assert not inside(claim, claim.control, record())
     assert not inside(claim, claim.statistic, record(1.1, 0.2, 0.9))
-
-
-def test_settings_that_do_not_fit_are_refused_by_name():
-    for preset in binary.PRESETS.values():
-        binary.EXPERIMENT.validate(preset)
-    with pytest.raises(FlagError, match="--examples="):
-        binary.EXPERIMENT.validate(dataclasses.replace(CONFIG, examples=8))
