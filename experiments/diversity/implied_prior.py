@@ -33,6 +33,7 @@ from icl_lab.lab.constraints import holds, multiple_of
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts import Prompt, Sample, Sampler, gaussian_regression
+from icl_lab.prompts.tracing import one_program
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +105,7 @@ def sampler(config: Config, length: Any) -> Sampler:
     n, d = config.examples, config.input_size
     whole = gaussian_regression(context_length=n, covariance=np.eye(d), label_noise=config.noise_variance**0.5)
 
+    @one_program
     def cut(key: jax.Array, batch: int) -> Sample:
         sample = whole(key, batch)
         kept, prompt = (jnp.arange(n) < length)[None, :, None], sample.prompt
@@ -140,7 +142,7 @@ def errors(config: Config, params: Any) -> Floats:
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Roll-outs of every learner: variances of fitted tasks and second moments, or shares of given tasks."""
     n, s2, members, params = config.examples, config.noise_variance, range(config.members), fits["trained"].params
-    left = errors(config, params)
+    left, inputs = errors(config, params), sampler(config, n)
     own = [jax.tree.map(lambda leaf, m=m: np.asarray(leaf[m * n : (m + 1) * n]), params) for m in members]
     sets = [np.random.default_rng([config.seed, m]).standard_normal((config.tasks, config.input_size)) for m in members]
     for stage, name in enumerate((*LINEAR, *SETS)):
@@ -152,7 +154,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
                 "constant": partial(network, own[m], left[m], s2, False),
                 "by_size": partial(network, own[m], left[m], s2, True),
             }  # fmt: skip
-            found.append(implied_prior(learners[name], sampler(config, n), key, config.rollouts))
+            found.append(implied_prior(learners[name], inputs, key, config.rollouts))
         if name in LINEAR:
             sums = (np.cumsum(one.y[..., None] * one.x, axis=1) for one in found)
             yield MOMENT.at(learner=name), np.array([np.sum(h**2, axis=2).mean(axis=0) for h in sums])
