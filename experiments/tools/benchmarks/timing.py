@@ -12,7 +12,7 @@ import numpy as np
 
 from icl_lab.lab.flags import setting
 
-PARTS = ("steps", "others", "ensemble", "induction", "members", "cluster", "devices", "dry_run", "startup", "identify")
+PARTS = ("steps", "others", "induction", "members", "startup", "identify")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,11 +20,11 @@ class Config:
     """What is timed, and how often."""
 
     only: tuple[str, ...] = setting(
-        PARTS[:4], "parts to run; members, for accelerators, joins the default there", choices=PARTS
+        PARTS[:3], "parts to run; members, for accelerators, joins the default there", choices=PARTS
     )
     networks: tuple[str, ...] = setting(
         ("looped_1", "looped_2", "free_5"),
-        "networks to train; ensembles are of the first",
+        "networks to train",
         choices=("looped_1", "looped_2", "free_5"),
     )
     rounds: int = setting(9, "rounds in which everything that is compared takes turns", at_least=1)
@@ -32,15 +32,8 @@ class Config:
     other_batch: int = setting(256, "tasks in a training step of the part others", at_least=1)
     chunk: int = setting(100, "training steps of a compiled chunk of fit", at_least=1)
     loop_steps: int = setting(6, "steps of the plain loop in a round", at_least=1)
-    ensemble: int = setting(32, "members of the ensemble of small batches", at_least=1)
-    ensemble_batch: int = setting(256, "its batch", at_least=1)
-    large_ensemble: int = setting(10, "members of the ensemble at the batch of a training step", at_least=1)
     induction_members: int = setting(16, "members of the ensemble of induction networks", at_least=1)
     members: tuple[int, ...] = setting((1, 64, 1024), "members in one program, in the part members", at_least=1)
-    grown_members: int = setting(64, "members of a run whose start-up and compilation count", at_least=1)
-    grown_steps: int = setting(500, "its training steps", at_least=1)
-    processes: int = setting(4, "of its processes of one member each, how many are run", at_least=1)
-    devices: tuple[int, ...] = setting((1, 2, 8), "simulated devices, the first is the baseline", at_least=1)
 
 
 @dataclasses.dataclass(frozen=True)
