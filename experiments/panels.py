@@ -30,9 +30,7 @@ def shift_panel(
         band(axes, x, values, learner, marker=LEARNERS[learner]["marker"], markevery=max(1, len(x) // 6))
     if training is not None:
         axes.axvline(training, color="0.6", linewidth=0.8)
-    axes.set_yscale("log")
-    axes.set_xlabel(label)
-    axes.set_ylabel("loss")
+    axes.set(yscale="log", xlabel=label, ylabel="loss")
     axes.legend()
 
 
@@ -53,8 +51,7 @@ def points_panel(
         axes.plot(at, np.nanmedian(values, axis=1), markersize=5, label=style["label"], **look)
     if theory is not None:
         axes.plot(*theory, **THEORY, label="theory")
-    axes.set_xlabel(label)
-    axes.set_ylabel("loss")
+    axes.set(xlabel=label, ylabel="loss")
     axes.legend()
 
 
@@ -74,8 +71,7 @@ def family_panel(axes: Axes, steps: np.ndarray, curves: np.ndarray, labels: Sequ
     """Loss over training of a family of settings, (S, M, R), as bands from dark to light."""
     for members, label, look in zip(curves, labels, family(len(labels))):
         band(axes, steps, members, **look, label=label)
-    axes.set_xlabel("training step")
-    axes.set_ylabel("loss")
+    axes.set(xlabel="training step", ylabel="loss")
     axes.legend(ncols=len(labels) if len(labels) <= 3 else -(-len(labels) // 2), **ABOVE)
 
 

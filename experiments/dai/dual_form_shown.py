@@ -114,9 +114,7 @@ def figures(record: Record) -> dict[str, Figure]:
                 points, x = heads.reshape(len(heads), -1), np.arange(1, len(heads) + 1) + 0.12 * i
                 at.plot(x, points, linestyle="", marker=look["marker"], color=look["color"], markersize=2, alpha=0.4)
                 at.plot(x, points.mean(1), color=look["color"], linestyle=look["linestyle"], label=what)
-            at.set_title(f"{title}, {positions}")
-            at.set_xlabel("layer")
-            at.set_ylabel(label)
+            at.set(title=f"{title}, {positions}", xlabel="layer", ylabel=label)
             at.set_xticks(range(1, len(heads) + 1))
             if title in LOGARITHMIC:
                 at.set_yscale("log")

@@ -68,9 +68,7 @@ def _accuracy(record: Record, there: list[str]) -> Figure:
             label = {"chance": "chance", "ceiling": "Bayes answer"}[name]
             at.hlines(means, np.arange(len(tasks)) - 0.45, np.arange(len(tasks)) + 0.45, "0.3", dash, label=label)
         _tasks(at, tasks)
-        at.set_title(f"{gate_of(record, positions)} (hollow: the others)")
-        at.set_ylabel("accuracy")
-        at.set_ylim(0, 1.03)
+        at.set(title=f"{gate_of(record, positions)} (hollow: the others)", ylabel="accuracy", ylim=(0, 1.03))
     axes[0, 0].legend()
     return figure
 
@@ -125,9 +123,7 @@ def _demonstrations(record: Record, there: list[str]) -> Figure:
             for name, dash, label in (("chance", ":", "chance"), ("ceiling", "--", "Bayes answer")):
                 mean = ACCURACY(record, positions=positions, learner=name)[:, t].mean()
                 at.axhline(mean, color="0.3", linestyle=dash, linewidth=0.8, label=label)
-            at.set_title(f"{task}, {positions}")
-            at.set_xlabel("demonstrations")
-            at.set_ylim(0, 1.03)
+            at.set(title=f"{task}, {positions}", xlabel="demonstrations", ylim=(0, 1.03))
         row[0].set_ylabel("accuracy")
     axes[0, -1].legend()
     return figure
@@ -157,9 +153,7 @@ def _rates(record: Record, there: list[str]) -> Figure:
                     band(at, rates, values, label=label, color=look["color"], linestyle=look["linestyle"])
             chosen = RATE(record, positions=positions)[passed].ravel()
             at.plot(chosen, np.full(len(chosen), 0.01), "|", color="0.4", alpha=0.3, transform=at.get_xaxis_transform())
-            at.set_xscale("log")
-            at.set_title(f"{title}, {positions}")
-            at.set_xlabel("learning rate")
+            at.set(xscale="log", title=f"{title}, {positions}", xlabel="learning rate")
             if title == "size of the change" and at.lines[:-1]:  # the last one is the ticks
                 at.set_yscale("log")
             if title == "log-probability":
@@ -189,9 +183,7 @@ def _carried(record: Record, there: list[str]) -> Figure:
                         marker=look["marker"], label=None if those.start else labels[name])  # fmt: skip
         at.set_xticks(range(1, layers + 3), [*map(str, range(1, layers + 1)), "all", "answer"])
         at.axhline(0, **THEORY)
-        at.set_xlabel("layer whose output is put in")
-        at.set_ylabel("gain of accuracy")
-        at.set_title(gate_of(record, positions))
+        at.set(xlabel="layer whose output is put in", ylabel="gain of accuracy", title=gate_of(record, positions))
         legend(at)
     return figure
 

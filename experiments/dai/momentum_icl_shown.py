@@ -132,9 +132,7 @@ def figures(record: Record) -> dict[str, Figure]:
                 **look | SPARSE,
             )
         row[0].axhline(ACQUIRED, color="0.6", linewidth=0.8)
-        row[0].set_xlabel("training step")
-        row[0].set(ylabel="accuracy", title=TITLES[task])
-        row[0].set_ylim(0, 1.02)
+        row[0].set(xlabel="training step", ylabel="accuracy", title=TITLES[task], ylim=(0, 1.02))
         row[0].legend(ncols=2, **ABOVE)
         _members(row[1], record, times(record, task) * STEPS(record)[-1], f"steps to accuracy {ACQUIRED:g}")
         row[1].set_title("when it is learned")

@@ -137,8 +137,7 @@ def _gap(axes: Axes, record: Record) -> None:
         axes.axhline(mean, **THEORY, label=label)
     change = f"judged: changes by {drift_of_gap(record)[0]:+.3f}"
     axes.axvspan(end_of_rate / 2, end_of_rate, color="#0072B2", alpha=0.12, linewidth=0, label=change)
-    axes.set_xlabel("training step")
-    axes.set_ylabel("vanilla's loss less momentum's (nats)")
+    axes.set(xlabel="training step", ylabel="vanilla's loss less momentum's (nats)")
     axes.legend(**ABOVE)
 
 
@@ -160,8 +159,7 @@ def _behind(axes: Axes, record: Record) -> None:
         if name != "vanilla":
             band(axes, STEPS(record), of(record, LOSS, name) - vanilla, None, **look | SPARSE)
     axes.axhline(0, color="black", linewidth=0.8)
-    axes.set_xlabel("training step")
-    axes.set_ylabel("loss less vanilla's (nats a byte)")
+    axes.set(xlabel="training step", ylabel="loss less vanilla's (nats a byte)")
     axes.legend(ncols=2, **ABOVE)
 
 
@@ -189,8 +187,7 @@ def _lags(axes: Axes, record: Record) -> None:
         share = of(record, LAGS, name).mean(1).cumsum(-1)[:, :-1]
         band(axes, 1 + np.arange(share.shape[-1]), share, None, **look | SPARSE)
     axes.set_xscale("log", base=2)
-    axes.set_xlabel("tokens, counted back from the current one")
-    axes.set_ylabel("share of attention (mean over layers)")
+    axes.set(xlabel="tokens, counted back from the current one", ylabel="share of attention (mean over layers)")
     axes.legend(ncols=2, **ABOVE)
 
 
@@ -218,7 +215,5 @@ def _coefficients(axes: Axes, record: Record, name: str) -> None:
         for head in range(curves.shape[2]):
             text = f"layer {layer + 1}" if head == 0 and layer < 4 else None
             axes.plot(STEPS(record), curves[:, layer, head], color=tone, linestyle=dash, label=text)
-    axes.set_xlabel("training step")
-    axes.set_ylabel(r"learned coefficient $\eta$ of each head")
-    axes.set_ylim(0, 1)
+    axes.set(xlabel="training step", ylabel=r"learned coefficient $\eta$ of each head", ylim=(0, 1))
     axes.legend(ncols=4, **ABOVE)

@@ -69,9 +69,7 @@ def _loss(axes: Axes, record: Record, part: str, title: str) -> None:
         axes.plot(STEPS(record, part=part), curves[gone if gone.any() else ~gone].mean(0), **line | {"label": text})
     axes.axhline(record.metrics[f"{part}_best_step"], **THEORY, label="best step of GD")
     axes.axhline(record.metrics[f"{part}_zero"], color="0.6", linewidth=0.8, label="predicting 0")
-    axes.set_xlabel("training step")
-    axes.set_ylabel("loss")
-    axes.set_title(f"{title}: mean of those that left the plateau")
+    axes.set(xlabel="training step", ylabel="loss", title=f"{title}: mean of those that left the plateau")
     axes.figure.legend(*axes.get_legend_handles_labels())
 
 
@@ -123,10 +121,7 @@ def _coefficient(axes: Axes, record: Record) -> None:
                 look = {"color": colour, "linestyle": dashes[layer % len(dashes)], "label": where}
                 gone = left(record, part, name)
                 band(axes, STEPS(record, part=part), curves[gone if gone.any() else ~gone, :, layer], None, **look)
-    axes.set_xlabel("training step")
-    axes.set_title("learned coefficients")
-    axes.set_ylabel(r"learned coefficient $\eta$")
-    axes.set_ylim(0, 1)
+    axes.set(xlabel="training step", title="learned coefficients", ylabel=r"learned coefficient $\eta$", ylim=(0, 1))
     axes.legend(**ABOVE)
 
 
@@ -165,6 +160,5 @@ def _copying(axes: Axes, record: Record) -> None:
     axes.axhline(record.metrics["alternating_best_step"], **THEORY, label="best step of GD")
     axes.axhline(record.metrics["alternating_zero"], color="0.6", linewidth=0.8, label="predicting 0")
     axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
-    axes.set_ylabel("final loss")
-    axes.set_ylim(0, 1.2 * record.metrics["alternating_zero"])
+    axes.set(ylabel="final loss", ylim=(0, 1.2 * record.metrics["alternating_zero"]))
     axes.legend(ncols=2, **ABOVE)

@@ -120,8 +120,7 @@ def _tasks(axes: Axes, record: Record) -> None:
         axes.hlines(chance[t], *ends, color="0.5", linewidth=0.8, label="" if t else "chance")
         axes.hlines(CEILING(record)[:, t].mean(), *ends, color="black", linestyle=":", label="" if t else "Bayes")
     axes.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right")
-    axes.set(ylabel="accuracy", title="every network")
-    axes.set_ylim(-0.02, 1.02)
+    axes.set(ylabel="accuracy", title="every network", ylim=(-0.02, 1.02))
     axes.legend(ncols=2, **ABOVE)
 
 
@@ -132,8 +131,7 @@ def _demonstrations(axes: Axes, record: Record) -> None:
         curves = FINAL(record)[i].mean(1)
         own = curves[came[i]] if came[i].any() else curves
         band(axes, np.arange(own.shape[1]), own, **look | SPARSE)
-    axes.set_xlabel("demonstrations")
-    axes.set_ylabel("accuracy, mean of tasks")
+    axes.set(xlabel="demonstrations", ylabel="accuracy, mean of tasks")
     axes.legend(ncols=2, title="that came through", **ABOVE)
 
 

@@ -235,8 +235,7 @@ def _curves(record: Record) -> Figure:
                 look = LOOKS[condition] | {"markersize": 3, "markevery": (i * every // len(shown), every)}
                 band(axes, steps, CURVE(record, condition=condition, metric=name), label=CONDITIONS[condition], **look)
             axes.axvspan(0, record.config["hold"], color="0.92", zorder=0, label="frozen")
-            axes.set(xlabel="training step", ylabel=label, title=_TITLES[part])
-            axes.set_ylim(-0.02, 1.02)
+            axes.set(xlabel="training step", ylabel=label, title=_TITLES[part], ylim=(-0.02, 1.02))
             axes.legend(ncols=2, **ABOVE)
     return figure
 

@@ -92,7 +92,6 @@ def figures(record: Record) -> dict[str, Figure]:
         axes.legend(ncols=2, **ABOVE)
     ends = [0, steps[-1]]
     row[2].plot(ends, ends, color="0.6", linewidth=0.8)
-    row[2].set_xlabel("onset without a curriculum (step)")
-    row[2].set(ylabel="onset with it (step)", title="every member")
+    row[2].set(xlabel="onset without a curriculum (step)", ylabel="onset with it (step)", title="every member")
     row[2].legend(ncols=2, **ABOVE)
     return {"curriculum": figure}

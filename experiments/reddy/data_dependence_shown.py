@@ -276,9 +276,7 @@ def _classes_panels(row: np.ndarray, record: Record, model: str, sweep: str) -> 
             band(axes, x, values[:, :, i], label=f"B = {copies}", **SERIES[i % len(SERIES)])
         axes.set_xscale("log", base=2)
         axes.set_xticks(x, [str(k) for k in x])
-        axes.set_xlabel("classes K")
-        axes.set_ylabel(label)
-        axes.set_ylim(-0.03, 1.03)
+        axes.set(xlabel="classes K", ylabel=label, ylim=(-0.03, 1.03))
         axes.legend(title=TITLES[model], ncols=len(record.config["burstiness_grid"]), **ABOVE)
 
 
@@ -295,6 +293,5 @@ def _accuracies_panel(row: np.ndarray, record: Record, model: str, sweep: str) -
     else:
         axes.set_xlabel(r"rank-frequency exponent $\alpha$")
     guess_line(axes, guesses(record.config, sweep), x)
-    axes.set_ylabel("accuracy")
-    axes.set_ylim(-0.03, 1.03)
+    axes.set(ylabel="accuracy", ylim=(-0.03, 1.03))
     axes.legend(title=f"{TITLES[model]}, K = {k}", ncols=1, **ABOVE)

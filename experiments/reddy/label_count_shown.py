@@ -136,9 +136,7 @@ def figures(record: Record) -> dict[str, Figure]:
             axes.plot(steps_of(record, n, labels), accuracy(record, n, labels).T, linewidth=0.9, **look)
             axes.plot([], [], label=f"L = {labels}", **look)
         axes.axhline(guess(record.config, context_length=n), color="0.6", linewidth=0.7, label="B/N")
-        axes.set_xlabel("training step")
-        axes.set_ylabel("in-context accuracy")
-        axes.set_ylim(-0.03, 1.03)
+        axes.set(xlabel="training step", ylabel="in-context accuracy", ylim=(-0.03, 1.03))
         axes.legend(title=f"N = {n}, every member", ncols=3, **ABOVE)
     _fractions(fractions, record, lengths)
     _waits(waits, record, lengths)
@@ -162,8 +160,7 @@ def _fractions(axes: Axes, record: Record, lengths: list[int]) -> None:
             **SERIES[i % len(SERIES)],
         )
     _against_labels(axes, record, lengths)
-    axes.set_ylabel("fraction that has learned")
-    axes.set_ylim(-0.03, 1.03)
+    axes.set(ylabel="fraction that has learned", ylim=(-0.03, 1.03))
     axes.legend(title="95 % interval", ncols=len(lengths), **ABOVE)
 
 
@@ -184,8 +181,7 @@ def _waits(axes: Axes, record: Record, lengths: list[int]) -> None:
         axes.plot(at[np.isfinite(median)], median[np.isfinite(median)], label=f"N = {n}, median", **look)
     axes.plot([], [], "^", color="0.3", markerfacecolor="none", label="not by the last step")
     _against_labels(axes, record, lengths)
-    axes.set_yscale("log")
-    axes.set_ylabel("training step of the onset")
+    axes.set(yscale="log", ylabel="training step of the onset")
     axes.legend(title="every member", ncols=2, **ABOVE)
 
 

@@ -50,9 +50,7 @@ def maps(record: Record, quantity: Quantity, labels: int) -> Figure:
             filled = axes.contourf(
                 BETA_1(record), ALPHA(record), np.minimum(quantity(record, form=form)[i], top), levels=levels
             )
-            axes.set_title(rf"{NAMES[form]}, $\xi$ = {xi:g}")
-            axes.set_xlabel(BETA_LABEL)
-            axes.set_ylabel(ALPHA_LABEL)
+            axes.set(title=rf"{NAMES[form]}, $\xi$ = {xi:g}", xlabel=BETA_LABEL, ylabel=ALPHA_LABEL)
             axes.grid(False)
             if labels > n:
                 path = PATH(record, form=form)
@@ -60,8 +58,7 @@ def maps(record: Record, quantity: Quantity, labels: int) -> Figure:
                 axes.plot(path[:, 0], path[:, 1], color="black", linewidth=1.0)
                 at = int(np.argmax(path[:, 2] >= xi)) if path[-1, 2] >= xi else len(path) - 1
                 axes.plot(*path[at, :2], color="white", marker="o", markeredgecolor="black", linestyle="")
-            axes.set_xlim(BETA_1(record)[0], BETA_1(record)[-1])
-            axes.set_ylim(ALPHA(record)[0], ALPHA(record)[-1])
+            axes.set(xlim=(BETA_1(record)[0], BETA_1(record)[-1]), ylim=(ALPHA(record)[0], ALPHA(record)[-1]))
     figure.colorbar(filled, ax=rows, label="loss (nats)", shrink=0.7, ticks=np.arange(0, top, 0.5))
     return figure
 
@@ -112,14 +109,12 @@ def factors_panel(axes: Axes, record: Record) -> None:
 
 
 def _logarithmic(axes: Axes, x: Sequence[float], label: str) -> None:
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    axes.set(xscale="log", yscale="log")
     axes.set_xticks(x, [f"{value:.3g}" for value in x])
     low, high = axes.get_ylim()
     axes.set_yticks(ticks := [t for t in (20, 50, 100, 200, 500, 1000) if low < t < high], [str(t) for t in ticks])
     axes.minorticks_off()
-    axes.set_xlabel(label)
-    axes.set_ylabel("flow time to the cliff")
+    axes.set(xlabel=label, ylabel="flow time to the cliff")
     axes.legend()
 
 
@@ -134,12 +129,9 @@ def plane_panel(axes: Axes, record: Record) -> None:
     for path in EQUAL_PATHS(record, form="mean_field"):
         axes.plot(path[:, 1], path[:, 2], color="black", linewidth=0.9)
         axes.plot(*path[0, 1:], color="black", marker="o", linestyle="")
-    axes.set_xlim(plane[0], plane[-1])
-    axes.set_ylim(plane[0], plane[-1])
+    axes.set(xlim=(plane[0], plane[-1]), ylim=(plane[0], plane[-1]))
     axes.grid(False)
-    axes.set_xlabel(ALPHA_LABEL)
-    axes.set_ylabel(XI_LABEL)
-    axes.set_title(rf"mean field, L = N = {n}, $\beta_1$ = 0")
+    axes.set(xlabel=ALPHA_LABEL, ylabel=XI_LABEL, title=rf"mean field, L = N = {n}, $\beta_1$ = 0")
     axes.figure.colorbar(filled, ax=axes, label="loss - log N", format="%.2f")
 
 
@@ -170,6 +162,5 @@ def random_panel(axes: Axes, record: Record) -> None:
     every = np.concatenate([RANDOM_PREDICTED(record, form=form) for form in NAMES])
     span = [every.min(), every.max()]
     axes.plot(span, span, **THEORY, label="equal")
-    axes.set_xlabel("time to the cliff, predicted")
-    axes.set_ylabel("flow time to the cliff")
+    axes.set(xlabel="time to the cliff, predicted", ylabel="flow time to the cliff")
     axes.legend(title="random starts at L = N", ncols=2, **panels.ABOVE)

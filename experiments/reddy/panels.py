@@ -18,8 +18,7 @@ SOLUTIONS = {
 
 def label_course(axes: Axes, what: str, title: str | None) -> None:
     """Names a panel of curves over training; the first of a part has its title."""
-    axes.set_xlabel("training step")
-    axes.set_ylabel(what)
+    axes.set(xlabel="training step", ylabel=what)
     if what != "loss (nats)":
         axes.set_ylim(0, 1.02)
     if title:
@@ -56,5 +55,4 @@ def _name_tokens(axes: Axes, count: int) -> None:
     kept = slice(None, None, 1 if count <= 9 else 2)  # of pairs the items: all labels would run into one another
     axes.set_xticks(range(count)[kept], tokens[kept])
     axes.set_yticks(range(count)[kept], tokens[kept])
-    axes.set_xlabel("attended token")
-    axes.set_ylabel("query token")
+    axes.set(xlabel="attended token", ylabel="query token")

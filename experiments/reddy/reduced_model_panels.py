@@ -48,8 +48,7 @@ def measures_panel(axes: Axes, record: Record, part: str) -> None:
         band(axes, x, shifted, color=color, linestyle=dash, label=label)
     axes.set_xlabel("training steps from a member's jump")
     axes.locator_params(axis="x", nbins=5)  # wide labels
-    axes.set_ylabel("progress measure")
-    axes.set_ylim(-0.03, 1.03)
+    axes.set(ylabel="progress measure", ylim=(-0.03, 1.03))
     axes.legend(title=NAMES[part], ncols=2, **panels.ABOVE)
 
 
@@ -60,8 +59,7 @@ def loss_panel(axes: Axes, record: Record, parts: list[str]) -> None:
         band(axes, STEPS(record), CURVE(record, part=part, metric="ic_loss"), **look)
     for name, choices in (("log L", record.config["labels"]), ("log(N/B)", 1 / guess(record.config))):
         axes.axhline(np.log(choices), **THEORY | ({} if name == "log L" else {"linestyle": (0, (1, 3))}), label=name)
-    axes.set_xlabel("training step")
-    axes.set_ylabel("loss on novel classes (nats)")
+    axes.set(xlabel="training step", ylabel="loss on novel classes (nats)")
     axes.legend(ncols=2, **panels.ABOVE)
 
 
@@ -72,9 +70,7 @@ def accuracy_panel(axes: Axes, record: Record, parts: list[str]) -> None:
             color, dash, _ = LOOKS[2 * j + i]
             look = {"color": color, "linestyle": dash, "label": f"{label}, {NAMES[part]}"}
             band(axes, STEPS(record), CURVE(record, part=part, metric=name), **look)
-    axes.set_xlabel("training step")
-    axes.set_ylabel("accuracy")
-    axes.set_ylim(-0.03, 1.03)
+    axes.set(xlabel="training step", ylabel="accuracy", ylim=(-0.03, 1.03))
     axes.legend(**panels.ABOVE)
 
 
@@ -95,8 +91,7 @@ def path_panel(axes: Axes, record: Record, parts: list[str]) -> None:
         **THEORY,
         label="flow of the mean-field loss",
     )
-    axes.set_xlabel(r"$\beta_1$, to the previous token")
-    axes.set_ylabel(r"$\alpha$, to the target's item")
+    axes.set(xlabel=r"$\beta_1$, to the previous token", ylabel=r"$\alpha$, to the target's item")
     axes.legend(**panels.ABOVE)
 
 
@@ -108,9 +103,7 @@ def members_panel(axes: Axes, record: Record) -> None:
         for m, curve in enumerate(FROM["equal"](record, metric="ic")[i]):
             axes.plot(steps, curve, color=color, linestyle=dash, linewidth=0.8, label=None if m else f"start {start:g}")
     axes.axhline(guess(record.config, context_length=length), **THEORY, label="B/N")
-    axes.set_xlabel("training step")
-    axes.set_ylabel("IC accuracy, each member")
-    axes.set_ylim(-0.03, 1.03)
+    axes.set(xlabel="training step", ylabel="IC accuracy, each member", ylim=(-0.03, 1.03))
     axes.legend(title=f"L = N = {length}", ncols=2, **panels.ABOVE)
 
 
@@ -130,7 +123,6 @@ def onsets_panel(axes: Axes, record: Record) -> None:
         axes.plot(at, height, color=color, marker=marker, linestyle="", label=name)
     axes.axhline(1.05 * last, color="0.6", linewidth=0.8)
     axes.set_xticks(config["starts"])
-    axes.set_xlabel("initial value of the scalars")
-    axes.set_ylabel("step of the jump")
+    axes.set(xlabel="initial value of the scalars", ylabel="step of the jump")
     axes.text(0.5, 1.1 * last, "no jump", transform=axes.get_yaxis_transform(), ha="center", va="center")
     axes.legend(ncols=2, **panels.ABOVE)

@@ -124,16 +124,13 @@ def figures(record: Record) -> dict[str, Figure]:
     found = np.stack([log_kappa(spectra, gamma) for gamma in config["gammas"]], axis=1)
     band(kappa, np.array(config["gammas"]), found, color="#0072B2", label="contexts, middle 80 %")
     kappa.axvline(best[shown], color="black", linestyle=":", label=r"best $\gamma$")
-    kappa.set_xlabel(r"$\gamma$")
-    kappa.set_ylabel(r"$\log_{10}$ condition number")
-    kappa.set_title(f"after GD++ at N = {shown}")
+    kappa.set(xlabel=r"$\gamma$", ylabel=r"$\log_{10}$ condition number", title=f"after GD++ at N = {shown}")
     kappa.legend()
     trained = {"trained": np.stack([OF_MEMBER(record, length=n, name="gamma") for n in lengths])}
     panels.points_panel(
         gammas, lengths, trained, "context length N", theory=(np.array(lengths), np.array(list(best.values())))
     )
-    gammas.set_ylabel(r"$\gamma$")
-    gammas.set_yscale("log")
+    gammas.set(ylabel=r"$\gamma$", yscale="log")
     gammas.set_ylim(bottom=0.5 * min(best.values()))
     gammas.set_yticks(ticks := [0.02, 0.03, 0.05, 0.1, 0.2], [f"{tick:g}" for tick in ticks])
     gammas.minorticks_off()

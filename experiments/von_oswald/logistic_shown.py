@@ -147,15 +147,12 @@ def figures(record: Record) -> dict[str, Figure]:
         color, dash = LOOKS[name]
         cosines = AGREEMENT(record, network=name, algorithm=NEAREST[name])[:, 1:]
         band(agreement, STEPS(record, network=name)[1:], cosines, color=color, linestyle=dash)
-    agreement.set_title("agreement with the nearest algorithm")
-    agreement.set_ylabel("cosine of the sensitivities")
-    agreement.set_ylim(0.7, 1.01)
+    agreement.set(title="agreement with the nearest algorithm", ylabel="cosine of the sensitivities", ylim=(0.7, 1.01))
 
     best, read_off = record.metrics["parameters"]["logistic_1"][0], CURVE(record, network="linear_1", metric="rate")
     band(rate, STEPS(record, network="linear_1"), read_off, color=LOOKS["linear_1"][0], label="read off the weights")
     rate.axhline(best, color="black", linestyle=":", label="best logistic step")
-    rate.set_title("strength of one linear layer")
-    rate.set_ylabel(r"learning rate $\eta$")
+    rate.set(title="strength of one linear layer", ylabel=r"learning rate $\eta$")
     rate.legend()
     figure.legend(*loss.get_legend_handles_labels())
     for axes in (loss, agreement, rate):
@@ -186,8 +183,7 @@ def _losses(axes: Axes, record: Record) -> None:
     for shade, (reached, dash, label) in zip(np.linspace(0, 0.6, len(lines)), lines):
         axes.axhline(reached / one, color=str(shade), linestyle=dash, linewidth=1.0, label=label)
     axes.set_ylim(0.95 * np.fmin(bayes / one, 1.0), 1.5)  # NaN where draws were too few
-    axes.set_ylabel("loss / loss of one logistic step")
-    axes.set_title("loss")
+    axes.set(ylabel="loss / loss of one logistic step", title="loss")
 
 
 def _cosine_table(axes: Axes, record: Record) -> None:

@@ -182,8 +182,7 @@ def figures(record: Record) -> dict[str, Figure]:
     cosine_panel(agreement, STEPS(record), a, "gd")
     finals = _excess_over_gd(AT_SIZE.over(record, "size", config.sizes))
     panels.points_panel(sizes, config.sizes, finals, "N = D")
-    sizes.set_ylim(-0.5, 4)
-    sizes.set_title("final loss (↑: members above)")
+    sizes.set(ylim=(-0.5, 4), title="final loss (↑: members above)")
     mark_above(sizes, config.sizes, finals["trained"])
     far = _excess_over_gd({n: RANGE(record, learner=n) for n in LEARNERS})
     panels.shift_panel(ranges, np.asarray(config.ranges), far, r"input range $\alpha$", training=config.input_range)
@@ -222,9 +221,6 @@ def _onsets(record: Record) -> Figure:
         dropped = times[np.isfinite(times)]
         label = f"batch {batch}: {dropped.size} of {times.size}"
         row[-1].hist(dropped, bins=bins, color=shade, hatch=hatch, alpha=0.6, label=label)
-    row[-1].set_xscale("log")
-    row[-1].set_title("when members drop")
-    row[-1].set_xlabel("step at half of the drop")
-    row[-1].set_ylabel("members")
+    row[-1].set(xscale="log", title="when members drop", xlabel="step at half of the drop", ylabel="members")
     row[-1].legend()
     return figure

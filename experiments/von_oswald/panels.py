@@ -38,9 +38,7 @@ def loss_lines(
     level = float(np.median(curves["gd"])) if level is None else level
     for learner, values in curves.items():
         member_lines(axes, steps, values / curves["gd"] * level, learner)
-    axes.set_xlabel("training step")
-    axes.set_ylabel("loss")
-    axes.set_title(title)
+    axes.set(xlabel="training step", ylabel="loss", title=title)
     axes.legend()
 
 
@@ -50,10 +48,9 @@ def cosine_panel(axes: Axes, steps: np.ndarray, curves: Mapping[str, np.ndarray]
     for reference in references:
         member_lines(axes, steps, curves[f"{reference}_sensitivity_cosine"], reference, **several)
     names = ", ".join(str(LEARNERS[reference]["label"]) for reference in references)
-    axes.set_title(f"cosine with {names}")
-    axes.set_xlabel("training step")
-    axes.set_ylabel("cosine of the sensitivities")
-    axes.set_ylim(-0.05, 1.05)
+    axes.set(
+        title=f"cosine with {names}", xlabel="training step", ylabel="cosine of the sensitivities", ylim=(-0.05, 1.05)
+    )
     if several == {}:
         axes.legend()
 
@@ -71,8 +68,7 @@ def strength_panel(axes: Axes, steps: np.ndarray, gamma: np.ndarray, best: float
     member_lines(axes, steps, gamma[..., 0], "trained")
     axes.set_title("strength of GD++")
     axes.axhline(best, **LEARNERS["gd++"] | {"marker": ""})
-    axes.set_xlabel("training step")
-    axes.set_ylabel(r"$\gamma$" if gamma.shape[2] == 1 else r"$\gamma$ of the first layer")
+    axes.set(xlabel="training step", ylabel=r"$\gamma$" if gamma.shape[2] == 1 else r"$\gamma$ of the first layer")
     axes.legend()
 
 

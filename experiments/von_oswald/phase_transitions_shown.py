@@ -121,9 +121,6 @@ def figures(record: Record) -> dict[str, Figure]:
         axes.set_ylabel("loss, of one start" if axes is not row[len(config.heads)] else "loss")
         axes.set_ylim(0.15, 0.5)
         axes.legend(loc="upper right")
-    row[-1].set_xscale("log")
-    row[-1].set_title("members that drop, and when")
-    row[-1].set_xlabel("step at half of the drop")
-    row[-1].set_ylabel("members")
+    row[-1].set(xscale="log", title="members that drop, and when", xlabel="step at half of the drop", ylabel="members")
     row[-1].legend(ncols=2, **ABOVE)
     return {"phase_transitions": figure}

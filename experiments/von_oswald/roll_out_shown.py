@@ -93,9 +93,8 @@ def figures(record: Record) -> dict[str, Figure]:
         for learner in ("gd", "trained"):
             member_lines(axes, x, np.minimum(losses(record, damping, learner), 1e6), learner)
         axes.plot(x, EXACT(record, damping=damping), **style.THEORY, label="exact GD")
-        axes.set_ylim(0, 0.45)
-        axes.set_title(rf"damping $\lambda$ = {damping:g}")
-        axes.set_xlabel("applications of the layer")
-        axes.set_ylabel("loss")
+        axes.set(
+            ylim=(0, 0.45), title=rf"damping $\lambda$ = {damping:g}", xlabel="applications of the layer", ylabel="loss"
+        )
     row[0].legend(loc="lower right")
     return {"roll_out": figure}

@@ -116,9 +116,6 @@ def figures(record: Record) -> dict[str, Figure]:
             x = np.array(scales)
             band(axes, x, losses["trained"], **look, label=label)
         axes.plot(x, np.median(losses["gd"], axis=0), **BEST, label="GD")
-        axes.set_yscale("log")
-        axes.set_xlabel(r"scale $\alpha$ of the shift")
-        axes.set_ylabel("loss")
-        axes.set_title(shifts.COLUMNS[column][0])
+        axes.set(yscale="log", xlabel=r"scale $\alpha$ of the shift", ylabel="loss", title=shifts.COLUMNS[column][0])
         axes.legend()
     return {"task_sets": figure}

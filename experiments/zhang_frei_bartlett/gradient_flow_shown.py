@@ -268,15 +268,13 @@ def _balance(record: Record) -> Figure:
         band(ratio, batches, spread, **look, label=rf"$\eta$ = {rate:g}")
     drift.set(xscale="log", yscale="log", title="drift by noise")
     drift.xaxis.set_minor_formatter(NullFormatter())
-    drift.set_xlabel(r"learning rate / batch, $\eta / B$")
-    drift.set_ylabel(f"$-b$ at flow time {record.config['drift_time']:g}")
+    drift.set(xlabel=r"learning rate / batch, $\eta / B$", ylabel=f"$-b$ at flow time {record.config['drift_time']:g}")
     drift.legend()
     ratio.axhline(1.0, **THEORY)
     ratio.set_xscale("log")
     ratio.set_xticks(batches, [str(b) for b in batches])
     ratio.minorticks_off()
-    ratio.set_xlabel("batch $B$")
-    ratio.set(ylabel="drift, measured / predicted", title="against theory")
+    ratio.set(xlabel="batch $B$", ylabel="drift, measured / predicted", title="against theory")
     _long_drift(quiet, record)
     return figure
 

@@ -275,8 +275,7 @@ def _beyond(record: Record) -> Figure:
                 look = LEARNERS[learner] | {"label": label, "markevery": 10}
                 _curve(axes, record, network, own_test(covariance), **look)
         axes.axvline(n, color="0.6", linewidth=0.8, label="M = N")
-        axes.set(yscale="log", title=f"{covariance} covariance, N = {n}", xlabel="examples in context M")
-        axes.set_ylabel(_ERROR)
+        axes.set(yscale="log", title=f"{covariance} covariance, N = {n}", xlabel="examples in context M", ylabel=_ERROR)
     low, high = zip(*(axes.get_ylim() for axes in row))
     for axes in row:  # panels are compared
         axes.set_ylim(min(low), max(high))

@@ -262,11 +262,9 @@ def _labels(record: Record) -> Figure:
 def _logarithmic(axes: Axes, lengths: np.ndarray, label: str, quantity: str, marks: tuple = (1, 2, 5)) -> None:
     from matplotlib.ticker import LogLocator
 
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    axes.set(xscale="log", yscale="log")
     axes.set_xticks(lengths, [str(v) for v in lengths])
     axes.yaxis.set_major_locator(LogLocator(subs=marks))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.minorticks_off()
-    axes.set_xlabel(label)
-    axes.set_ylabel(quantity)
+    axes.set(xlabel=label, ylabel=quantity)

@@ -190,10 +190,7 @@ def _separate(axes: Axes, record: Record) -> None:
         axes.plot(times, loss, color="#0072B2", alpha=0.35, linewidth=0.9, label=label)
     axes.plot(times, losses[0], color="#D55E00", linestyle="--", label="one of them")
     _levels(axes, LEVELS(record))
-    axes.set_xscale("log")
-    axes.set_xlabel("flow time")
-    axes.set_ylabel("loss")
-    axes.set_title("separate keys and queries, rank one")
+    axes.set(xscale="log", xlabel="flow time", ylabel="loss", title="separate keys and queries, rank one")
     axes.legend()
 
 
@@ -235,9 +232,7 @@ def _escape(axes: Axes, record: Record) -> None:
     axes.plot(x, middle, "o", color="#0072B2", label="merged, median")
     line = middle.mean() + (x - x.mean()) / squares_norm(record)
     axes.plot(x, line, **THEORY, label=r"slope $1/\|\Lambda^2\|_F$")
-    axes.set_title("merged keys and queries")
-    axes.set_xlabel("ln(1 / w)")
-    axes.set_ylabel("time of half the gain")
+    axes.set(title="merged keys and queries", xlabel="ln(1 / w)", ylabel="time of half the gain")
     axes.legend()
 
 
@@ -250,8 +245,5 @@ def _rank(axes: Axes, record: Record, rank: int) -> None:
         look: dict[str, Any] = {"color": "black" if divides else "0.7", "linewidth": 1.0 if divides else 0.6}
         label = {0: "every R-th level", 1: None if rank == 1 else "other levels"}.get(m)
         axes.axhline(level, linestyle=(0, (1, 1)), label=label, **look)
-    axes.set_xscale("log")
-    axes.set_title(f"R = {rank}, {len(losses)} starts")
-    axes.set_xlabel("flow time")
-    axes.set_ylabel("loss")
+    axes.set(xscale="log", title=f"R = {rank}, {len(losses)} starts", xlabel="flow time", ylabel="loss")
     axes.legend()
