@@ -1,12 +1,25 @@
 """What claims of several binaries read off a record: one value a member."""
 
+import functools
 from collections.abc import Callable
+from typing import Concatenate, ParamSpec
 
 import numpy as np
 
 from icl_lab.lab import Record
 
 Statistic = Callable[[Record], np.ndarray]
+Given = ParamSpec("Given")
+
+
+def of_record(function: Callable[Concatenate[Record, Given], np.ndarray]) -> Callable[Given, Statistic]:
+    """Written as a function of the record and of arguments, called with the arguments alone: ``f(*given)(record)``."""
+
+    @functools.wraps(function)
+    def given(*args: Given.args, **kwargs: Given.kwargs) -> Statistic:
+        return lambda record: function(record, *args, **kwargs)
+
+    return given
 
 
 def last(curve: Statistic) -> Statistic:

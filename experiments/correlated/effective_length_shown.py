@@ -14,7 +14,7 @@ from experiments.correlated.effective_length import (
     closed_form,
     laws,
 )
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record
 from icl_lab.claims import NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import THEORY, Axes, Figure
@@ -41,35 +41,26 @@ def error(record: Record, trained: float, tested: float) -> np.ndarray:
     return SHIFT(record, at=f"{trained:g}")[:, config.correlations.index(tested)]
 
 
-def over_closed_form(trained: float, tested: float) -> Statistic:
+@of_record
+def over_closed_form(record: Record, trained: float, tested: float) -> np.ndarray:
     """(M,) that error over the closed form's."""
-
-    def statistic(record: Record) -> np.ndarray:
-        config = config_of(record)
-        found = error(record, trained, tested)
-        return found / closed_form(config, law_at(config, trained), law_at(config, tested))[1]
-
-    return statistic
+    config = config_of(record)
+    found = error(record, trained, tested)
+    return found / closed_form(config, law_at(config, trained), law_at(config, tested))[1]
 
 
-def over_best(trained: float, tested: float) -> Statistic:
+@of_record
+def over_best(record: Record, trained: float, tested: float) -> np.ndarray:
     """(M,) that error over the one of the best layer for the tested contexts."""
-
-    def statistic(record: Record) -> np.ndarray:
-        config = config_of(record)
-        return error(record, trained, tested) / closed_form(config, law_at(config, tested))[1]
-
-    return statistic
+    config = config_of(record)
+    return error(record, trained, tested) / closed_form(config, law_at(config, tested))[1]
 
 
-def over_independent(c: float) -> Statistic:
+@of_record
+def over_independent(record: Record, c: float) -> np.ndarray:
     """(M,) error over that of N independent inputs."""
-
-    def statistic(record: Record) -> np.ndarray:
-        config = config_of(record)
-        return error(record, c, c) / closed_form(config, Law(config.context_length, 0.0))[1]
-
-    return statistic
+    config = config_of(record)
+    return error(record, c, c) / closed_form(config, Law(config.context_length, 0.0))[1]
 
 
 def rate(record: Record, c: float) -> np.ndarray:
@@ -84,17 +75,14 @@ def best_rate(record: Record, c: float) -> float:
     return float(np.diag(closed_form(config, law_at(config, c))[0]).mean())
 
 
-def off_identity(c: float) -> Statistic:
+@of_record
+def off_identity(record: Record, c: float) -> np.ndarray:
     """(M,) distance of A from the best A, both at mean diagonal 1, over the norm of the latter."""
-
-    def statistic(record: Record) -> np.ndarray:
-        config = config_of(record)
-        best = closed_form(config, law_at(config, c))[0]
-        best = best / np.diag(best).mean()
-        own = PRODUCT(record, at=f"{c:g}") / rate(record, c)[:, None, None]
-        return np.linalg.norm(own - best, axis=(1, 2)) / np.linalg.norm(best)
-
-    return statistic
+    config = config_of(record)
+    best = closed_form(config, law_at(config, c))[0]
+    best = best / np.diag(best).mean()
+    own = PRODUCT(record, at=f"{c:g}") / rate(record, c)[:, None, None]
+    return np.linalg.norm(own - best, axis=(1, 2)) / np.linalg.norm(best)
 
 
 def of_kind(record: Record, kind: str, n: int) -> np.ndarray:
@@ -109,33 +97,24 @@ def collapsed(kind: str, n: int) -> Statistic:
     return lambda record: of_kind(record, kind, n) / of_kind(record, kind, 10)
 
 
-def noisy(n: int) -> Statistic:
+@of_record
+def noisy(record: Record, n: int) -> np.ndarray:
     """(M,) error with noise over the closed form's."""
-
-    def statistic(record: Record) -> np.ndarray:
-        return of_kind(record, "noisy", n) / record.metrics[f"noisy_{n}"]["error"]
-
-    return statistic
+    return of_kind(record, "noisy", n) / record.metrics[f"noisy_{n}"]["error"]
 
 
-def replaced(n: int) -> Statistic:
+@of_record
+def replaced(record: Record, n: int) -> np.ndarray:
     """(M,) the same, over the closed form in which the noise, too, is that of N_eff labels."""
-
-    def statistic(record: Record) -> np.ndarray:
-        config = config_of(record)
-        return of_kind(record, "noisy", n) / closed_form(config, Law(10, 0.0, config.label_noise))[1]
-
-    return statistic
+    config = config_of(record)
+    return of_kind(record, "noisy", n) / closed_form(config, Law(10, 0.0, config.label_noise))[1]
 
 
-def named(c: float, of: str) -> Statistic:
+@of_record
+def named(record: Record, c: float, of: str) -> np.ndarray:
     """(M,) what ``identify`` finds of the layers trained at a correlation."""
-
-    def statistic(record: Record) -> np.ndarray:
-        law_at(config_of(record), c)
-        return NAMED(record, at=f"{c:g}", of=of)
-
-    return statistic
+    law_at(config_of(record), c)
+    return NAMED(record, at=f"{c:g}", of=of)
 
 
 DIGITS = {0.0: "0", 0.5: "05", 0.8: "08"}

@@ -14,7 +14,7 @@ import numpy as np
 from experiments.dai.common import ENCODINGS, GAIN, TASKS, encodings, gated
 from experiments.dai.pretrain import CEILING, CURVE, END, FINAL, MEANING_ONLY, REACHED
 from experiments.panels import SERIES
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record
 from icl_lab.claims import NOT_REACHED, NOT_RESOLVED, Criterion, Quick
 from icl_lab.lab import Claim, Record, claims_of
 from icl_lab.lab.style import THEORY, Figure, band, panels
@@ -45,19 +45,16 @@ def _among_gated(positions: str, values: Statistic) -> Statistic:
     return lambda record: np.where(passed(positions)(record) == 1, values(record), np.nan)
 
 
-def _above_guessing(positions: str) -> Statistic:
+@of_record
+def _above_guessing(record: Record, positions: str) -> np.ndarray:
     """(M,) accuracy on labels of the second half of mixture sequences, less that of guessing; NaN without mixture.
 
     Classes are independent and uniform, so guessing among the labels of the context is right 1 / classes of the time,
     whatever is guessed. (The loss is no such measure: a label that has not occurred yet costs more than the entropy of
     the set, and most of the loss is that.)
     """
-
-    def above(record: Record) -> np.ndarray:
-        accuracy = CURVE(record, positions=positions, stage=STAGES[-1], metric="late_accuracy")[:, -1]
-        return accuracy - GUESSING  # the last row is measured only of those that came to the end
-
-    return above
+    accuracy = CURVE(record, positions=positions, stage=STAGES[-1], metric="late_accuracy")[:, -1]
+    return accuracy - GUESSING  # the last row is measured only of those that came to the end
 
 
 def zero_shot(positions: str) -> Statistic:
@@ -65,15 +62,12 @@ def zero_shot(positions: str) -> Statistic:
     return lambda record: (FINAL(record, positions=positions)[..., 0] - _CHANCE).mean(-1)
 
 
-def follows_meaning(positions: str) -> Statistic:
+@of_record
+def follows_meaning(record: Record, positions: str) -> np.ndarray:
     """(M,) correlation over tasks of zero-shot accuracy with that of meanings alone, both less chance."""
-
-    def correlation(record: Record) -> np.ndarray:
-        found = FINAL(record, positions=positions)[..., 0] - _CHANCE
-        alone = MEANING_ONLY(record)[: len(found)] - _CHANCE
-        return np.array([np.corrcoef(x, y)[0, 1] if np.ptp(x) and np.ptp(y) else np.nan for x, y in zip(found, alone)])
-
-    return correlation
+    found = FINAL(record, positions=positions)[..., 0] - _CHANCE
+    alone = MEANING_ONLY(record)[: len(found)] - _CHANCE
+    return np.array([np.corrcoef(x, y)[0, 1] if np.ptp(x) and np.ptp(y) else np.nan for x, y in zip(found, alone)])
 
 
 def _behind_all(positions: str, family: str) -> Statistic:

@@ -6,7 +6,7 @@ import numpy as np
 
 from experiments import panels, statistics
 from experiments.depth.looped import END, ERROR, LEFT, LOOPS, WEIGHTS, Config, Optima, optima, root
-from experiments.statistics import Statistic, ratio
+from experiments.statistics import Statistic, of_record, ratio
 from icl_lab.claims import FAILS, NOT_RESOLVED, NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import THEORY, Axes, Figure
@@ -51,14 +51,11 @@ def over(network: str, learner: str) -> Statistic:
     return ratio(partial(ERROR, network=network, learner="trained"), partial(ERROR, network=network, learner=learner))
 
 
-def off_identity(network: str, white: bool = True) -> Statistic:
+@of_record
+def off_identity(record: Record, network: str, white: bool = True) -> np.ndarray:
     """(M,) largest distance of a layer's whitened A (control: A) from a multiple of I, over the norm of that."""
-
-    def statistic(record: Record) -> np.ndarray:
-        found = whitened(record, network) if white else WEIGHTS(record, network=network)
-        return statistics.off_identity(found).max(axis=1)
-
-    return statistic
+    found = whitened(record, network) if white else WEIGHTS(record, network=network)
+    return statistics.off_identity(found).max(axis=1)
 
 
 def loops(count: int, over: int | None, learner: str = "trained") -> Statistic:
@@ -78,17 +75,14 @@ def loops(count: int, over: int | None, learner: str = "trained") -> Statistic:
     return lambda record: at(record, "trained", count) / at(record, learner, over)
 
 
-def slope(depth: int, along: bool = False) -> Statistic:
+@of_record
+def slope(record: Record, depth: int, along: bool = False) -> np.ndarray:
     """(M,) steps to leave the saddle for each e-fold of the jitter, times the growth of a step (control: ``along``)."""
-
-    def statistic(record: Record) -> np.ndarray:
-        left, config = LEFT(record, depth=depth), config_of(record)
-        best = optima(config, depth)
-        curvature = saddle_curvature(best.rates["looped"][0], depth, best.spectrum)
-        growth = config.descent_rate * (-curvature if not along else (1 - 2 * depth) * curvature)
-        return np.polyfit(-np.log(config.jitters), left.T, 1)[0] * np.log1p(growth)
-
-    return statistic
+    left, config = LEFT(record, depth=depth), config_of(record)
+    best = optima(config, depth)
+    curvature = saddle_curvature(best.rates["looped"][0], depth, best.spectrum)
+    growth = config.descent_rate * (-curvature if not along else (1 - 2 * depth) * curvature)
+    return np.polyfit(-np.log(config.jitters), left.T, 1)[0] * np.log1p(growth)
 
 
 def end(depth: int, start: str, kind: str) -> Statistic:

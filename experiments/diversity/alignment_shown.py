@@ -21,7 +21,7 @@ from experiments.diversity.alignment import (
     law_of,
 )
 from experiments.diversity.regression import Floats, Law
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record
 from icl_lab.claims import FAILS, NOT_RESOLVED, NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import THEORY as DOTTED
@@ -42,30 +42,24 @@ def relative(record: Record, point: str) -> Floats:
     return ERROR(record, point=point) / THEORY(record, point=point)
 
 
-def extrapolated(point: str) -> Statistic:
+@of_record
+def extrapolated(record: Record, point: str) -> Floats:
     """(M,) that ratio, carried on to 1/d = 0 by a straight line through the two d."""
-
-    def statistic(record: Record) -> Floats:
-        first, last = record.config["sizes"]
-        return relative(record, point) @ np.array([-first, last]) / (last - first)
-
-    return statistic
+    first, last = record.config["sizes"]
+    return relative(record, point) @ np.array([-first, last]) / (last - first)
 
 
-def mistaken(point: str) -> Statistic:
+@of_record
+def mistaken(record: Record, point: str) -> Floats:
     """(M,) the same over the theory of another setting."""
-
-    def statistic(record: Record) -> Floats:
-        if point in MISTAKEN:
-            other = THEORY(record, point=MISTAKEN[point])[-1]
-        else:
-            law = law_of(from_json(Config, record.config), point, record.config["sizes"][-1])
-            few = law.prompts < 1
-            wrong = law._replace(prompts=2 * law.prompts) if few else law._replace(diversity=np.inf)
-            other = expected(wrong, law.spectrum)
-        return extrapolated(point)(record) * THEORY(record, point=point)[-1] / other
-
-    return statistic
+    if point in MISTAKEN:
+        other = THEORY(record, point=MISTAKEN[point])[-1]
+    else:
+        law = law_of(from_json(Config, record.config), point, record.config["sizes"][-1])
+        few = law.prompts < 1
+        wrong = law._replace(prompts=2 * law.prompts) if few else law._replace(diversity=np.inf)
+        other = expected(wrong, law.spectrum)
+    return extrapolated(point)(record) * THEORY(record, point=point)[-1] / other
 
 
 def standard_errors(record: Record, of: Statistic | None = None) -> Floats:
@@ -88,37 +82,28 @@ def at(record: Record, diversity: float, context: float) -> Floats:
     return KINK(record, context=context)[:, list(record.config["diversities"]).index(diversity)]
 
 
-def bend(context: float, unit: float = 1.0) -> Statistic:
+@of_record
+def bend(record: Record, context: float, unit: float = 1.0) -> Floats:
     """(M,) kappa where the line through .25 and .75 meets that through 2 and 4, for kappa counted in units."""
-
-    def statistic(record: Record) -> Floats:
-        low, high, far, farthest = (at(record, k, context) for k in (0.25, 0.75, 2.0, 4.0))
-        falls, flat = (high - low) / 0.5, (farthest - far) / 2
-        return (far - 2 * flat - low + 0.25 * falls) / (falls - flat) * unit
-
-    return statistic
+    low, high, far, farthest = (at(record, k, context) for k in (0.25, 0.75, 2.0, 4.0))
+    falls, flat = (high - low) / 0.5, (farthest - far) / 2
+    return (far - 2 * flat - low + 0.25 * falls) / (falls - flat) * unit
 
 
-def sharp(context: float) -> Statistic:
+@of_record
+def sharp(record: Record, context: float) -> Floats:
     """(M,) fall of the error from kappa = 1 to 1.5 over that from .5 to 1."""
-
-    def statistic(record: Record) -> Floats:
-        few, one, more = (at(record, k, context) for k in (0.5, 1.0, 1.5))
-        return (one - more) / (few - one)
-
-    return statistic
+    few, one, more = (at(record, k, context) for k in (0.5, 1.0, 1.5))
+    return (one - more) / (few - one)
 
 
-def peak(tau: float) -> Statistic:
+@of_record
+def peak(record: Record, tau: float) -> Floats:
     """(M,) log10 of the error at tau over the larger one of those at tau = .5 and 2."""
-
-    def statistic(record: Record) -> Floats:
-        taus, errors = list(record.config["prompts"]), PEAK(record)
-        if not {tau, 0.5, 2.0} <= set(taus):
-            raise NotRun(f"tau = .5, {tau:g} and 2")
-        return np.log10(errors[:, taus.index(tau)] / np.maximum(errors[:, taus.index(0.5)], errors[:, taus.index(2.0)]))
-
-    return statistic
+    taus, errors = list(record.config["prompts"]), PEAK(record)
+    if not {tau, 0.5, 2.0} <= set(taus):
+        raise NotRun(f"tau = .5, {tau:g} and 2")
+    return np.log10(errors[:, taus.index(tau)] / np.maximum(errors[:, taus.index(0.5)], errors[:, taus.index(2.0)]))
 
 
 def crossing(record: Record, size: int) -> Floats:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from experiments.garg.linear_functions import ERROR, IDENTIFIED, LOSS, PLANTED, STEPS, TASKS
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record
 from icl_lab.claims import NOT_REACHED, Criterion
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.style import LEARNERS as LOOK
@@ -28,30 +28,24 @@ def error(tasks: str, learner: str, times: int) -> Statistic:
     return lambda record: ERROR(record, tasks=tasks, learner=learner)[:, times * record.config["input_size"]]
 
 
-def few(tasks: str, learner: str, reference: str) -> Statistic:
+@of_record
+def few(record: Record, tasks: str, learner: str, reference: str) -> np.ndarray:
     """(M,) error less that of a reference on the same tasks, mean over 1 <= k < D examples."""
-
-    def statistic(record: Record) -> np.ndarray:
-        one, other = (ERROR(record, tasks=tasks, learner=name) for name in (learner, reference))
-        return (one - other)[:, 1 : record.config["input_size"]].mean(1)
-
-    return statistic
+    one, other = (ERROR(record, tasks=tasks, learner=name) for name in (learner, reference))
+    return (one - other)[:, 1 : record.config["input_size"]].mean(1)
 
 
-def residual(times: int, planted: bool = False) -> Statistic:
+@of_record
+def residual(record: Record, times: int, planted: bool = False) -> np.ndarray:
     """(members that were identified,) relative distance of the nearest algorithm behind so many times D examples.
 
     ``planted``: that of ridge regression itself.
     """
-
-    def statistic(record: Record) -> np.ndarray:
-        lengths, n = list(record.config["lengths"]), times * record.config["input_size"]
-        if not record.config["identified"] or n not in lengths:
-            raise NotRun(f"member identified behind {n} examples")
-        found = PLANTED(record) if planted else IDENTIFIED(record, number="residual")
-        return found[..., lengths.index(n)]
-
-    return statistic
+    lengths, n = list(record.config["lengths"]), times * record.config["input_size"]
+    if not record.config["identified"] or n not in lengths:
+        raise NotRun(f"member identified behind {n} examples")
+    found = PLANTED(record) if planted else IDENTIFIED(record, number="residual")
+    return found[..., lengths.index(n)]
 
 
 def learned(tasks: str) -> Criterion:

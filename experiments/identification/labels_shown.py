@@ -13,7 +13,7 @@ from experiments.identification.labels import (
     READ,
     WRONG,
 )
-from experiments.statistics import Statistic
+from experiments.statistics import of_record
 from icl_lab.claims import FAILS
 from icl_lab.identify.labels import BAR
 from icl_lab.lab import NotRun, Record, claims_of
@@ -49,15 +49,12 @@ def another_wrong(record: Record) -> np.ndarray:
     return np.array([((named >= 0) & ~another(record)).sum()], float)
 
 
-def outsiders(two: bool, refusing: bool = True) -> Statistic:
+@of_record
+def outsiders(record: Record, two: bool, refusing: bool = True) -> np.ndarray:
     """(1,) outsiders that get a name; not ``refusing``: that of the nearest family, however far."""
-
-    def statistic(record: Record) -> np.ndarray:
-        named, first = OUTSIDE(record, number="named"), record.config["outsiders"]
-        chosen = named[first:] if two else named[:first]
-        return np.array([(chosen >= 0).sum() if refusing else len(chosen)], float)
-
-    return statistic
+    named, first = OUTSIDE(record, number="named"), record.config["outsiders"]
+    chosen = named[first:] if two else named[:first]
+    return np.array([(chosen >= 0).sum() if refusing else len(chosen)], float)
 
 
 def distances(record: Record) -> np.ndarray:

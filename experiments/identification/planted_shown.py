@@ -8,6 +8,7 @@ import numpy as np
 from experiments.identification.judging import CONTAINS, EQUAL, OUTCOMES, WRONG
 from experiments.identification.planted import COLUMN, FAMILY, Config, at_most
 from experiments.identification.suite import NAMES
+from experiments.statistics import of_record
 from icl_lab.claims import FAILS, NOT_RESOLVED
 from icl_lab.lab import Claim, Record, claims_of, from_json, style
 from icl_lab.lab.style import Figure
@@ -38,19 +39,16 @@ Statistic = Callable[[np.ndarray, np.ndarray], Any]
 """Of outcomes (learners,) and whether each learner was planted."""
 
 
-def _of(suite: int, change: float, statistic: Statistic, way: str = "outcome") -> Callable[[Record], np.ndarray]:
+@of_record
+def _of(record: Record, suite: int, change: float, statistic: Statistic, way: str = "outcome") -> np.ndarray:
     """A statistic of one suite at one change; nothing where the record has not got it."""
-
-    def value(record: Record) -> np.ndarray:
-        config = from_json(Config, record.config)
-        if suite not in config.suites or change not in config.changes:
-            return np.array([])
-        outcome = COLUMN(record, column=way)[config.suites.index(suite), config.changes.index(change)]
-        if np.isnan(outcome).any():
-            return np.array([])
-        return np.atleast_1d(statistic(outcome, FAMILY(record) >= 0)).astype(float)
-
-    return value
+    config = from_json(Config, record.config)
+    if suite not in config.suites or change not in config.changes:
+        return np.array([])
+    outcome = COLUMN(record, column=way)[config.suites.index(suite), config.changes.index(change)]
+    if np.isnan(outcome).any():
+        return np.array([])
+    return np.atleast_1d(statistic(outcome, FAMILY(record) >= 0)).astype(float)
 
 
 def _own(outcome: np.ndarray, inside: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from experiments.long_prompts.softmax_heads import (
     Config,
     tested,
 )
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record
 from icl_lab.claims import FAILS, NOT_RESOLVED, NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import THEORY, Axes, Figure, band
@@ -38,24 +38,18 @@ def error(record: Record, heads: int, length: int | None = None) -> np.ndarray:
     return ERROR(record, heads=heads)[:, lengths.index(lengths[0] if length is None else length)]
 
 
-def over_exact(heads: int, length: int | None = None) -> Statistic:
+@of_record
+def over_exact(record: Record, heads: int, length: int | None = None) -> np.ndarray:
     """(M,) the error over the exact one of the head that is best at the N of training."""
-
-    def statistic(record: Record) -> np.ndarray:
-        lengths, found = tested(config_of(record)), error(record, heads, length)
-        return found / EXACT(record, of="error")[lengths.index(lengths[0] if length is None else length)]
-
-    return statistic
+    lengths, found = tested(config_of(record)), error(record, heads, length)
+    return found / EXACT(record, of="error")[lengths.index(lengths[0] if length is None else length)]
 
 
-def over_first_order(length: int) -> Statistic:
+@of_record
+def over_first_order(record: Record, length: int) -> np.ndarray:
     """(M,) the error of one head over the first order in 1/N of the same head."""
-
-    def statistic(record: Record) -> np.ndarray:
-        best = (record.metrics[name] for name in ("scale", "rate"))
-        return error(record, 1, length) / softmax_expansion(length, record.config["input_size"], *best)
-
-    return statistic
+    best = (record.metrics[name] for name in ("scale", "rate"))
+    return error(record, 1, length) / softmax_expansion(length, record.config["input_size"], *best)
 
 
 def centred(record: Record, length: int | None = None) -> float:
@@ -108,15 +102,12 @@ def of_opposite(statistic: Statistic) -> Statistic:
     return lambda record: np.where(opposite(record), statistic(record), np.nan)
 
 
-def uncancelled(heads: int) -> Statistic:
+@of_record
+def uncancelled(record: Record, heads: int) -> np.ndarray:
     """(M,) |sum of the heads' eta| over the sum of |eta|: what is left of the mean label."""
-
-    def statistic(record: Record) -> np.ndarray:
-        error(record, heads)
-        rates = RATE(record, heads=heads)
-        return np.abs(rates.sum(axis=1)) / np.abs(rates).sum(axis=1)
-
-    return statistic
+    error(record, heads)
+    rates = RATE(record, heads=heads)
+    return np.abs(rates.sum(axis=1)) / np.abs(rates).sum(axis=1)
 
 
 _ADAM = "the rate falls to zero, so that Adam leaves some 1 % of a weight"

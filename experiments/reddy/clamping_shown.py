@@ -7,7 +7,7 @@ from experiments.panels import ABOVE
 from experiments.reddy.clamping import CURVE, PARTS, STEPS, conditions
 from experiments.reddy.names import CONDITIONS
 from experiments.reddy.statistics import control_learns, onset_times, or_last, present
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record
 from icl_lab.claims import NOT_REACHED, Quick
 from icl_lab.lab import Record, claims_of
 from icl_lab.lab.style import Axes, Figure, band
@@ -43,50 +43,41 @@ def _least_delay(condition: str) -> Statistic:
     return lambda record: least_delay(record, condition)
 
 
-def _less_than(other: str, condition: str) -> Statistic:
+@of_record
+def _less_than(record: Record, other: str, condition: str) -> np.ndarray:
     """(M,) paired difference of two delays, at least; an ``other`` that alone never learns counts against it."""
-
-    def statistic(record: Record) -> np.ndarray:
-        never = np.isinf(onsets(record, condition)) & np.isinf(onsets(record, other))
-        return np.where(never, np.nan, least_delay(record, condition) - delay(record, other))
-
-    return statistic
+    never = np.isinf(onsets(record, condition)) & np.isinf(onsets(record, other))
+    return np.where(never, np.nan, least_delay(record, condition) - delay(record, other))
 
 
-def _moved(name: str) -> Statistic:
+@of_record
+def _moved(record: Record, name: str) -> np.ndarray:
     """(M,) rise of a measure at the control's onset where the classifier was frozen, as a share of the control's rise.
 
     No value where the control's onset lies within the time frozen, or there is none.
     """
-
-    def statistic(record: Record) -> np.ndarray:
-        steps, control = STEPS(record), CURVE(record, condition="control", metric=name)
-        found = onsets(record, "control")
-        at = np.searchsorted(steps, or_last(found, steps))
-        rises = [
-            np.take_along_axis(CURVE(record, condition=one, metric=name), at[:, None], 1)[:, 0] - control[:, 0]
-            for one in ("cla_held", "control")
-        ]
-        judged = np.isfinite(found) & (found > record.config["hold"])
-        return np.where(judged, rises[0] / np.where(judged, rises[1], 1.0), np.nan)
-
-    return statistic
+    steps, control = STEPS(record), CURVE(record, condition="control", metric=name)
+    found = onsets(record, "control")
+    at = np.searchsorted(steps, or_last(found, steps))
+    rises = [
+        np.take_along_axis(CURVE(record, condition=one, metric=name), at[:, None], 1)[:, 0] - control[:, 0]
+        for one in ("cla_held", "control")
+    ]
+    judged = np.isfinite(found) & (found > record.config["hold"])
+    return np.where(judged, rises[0] / np.where(judged, rises[1], 1.0), np.nan)
 
 
-def _cla_without(condition: str) -> Statistic:
+@of_record
+def _cla_without(record: Record, condition: str) -> np.ndarray:
     """(M,) rise of CLA up to the last measurement while a part is frozen, as a share of the control's rise.
 
     The measurement at the last of these steps is the first one without the clamp. No value where the control's CLA has
     risen by less than ``RISE`` by then.
     """
-
-    def statistic(record: Record) -> np.ndarray:
-        at = np.searchsorted(STEPS(record), record.config["hold"]) - 1
-        held, free = (CURVE(record, condition=name, metric="cla") for name in (condition, "control"))
-        rise = free[:, at] - free[:, 0]
-        return np.where(rise >= RISE, (held[:, at] - held[:, 0]) / np.maximum(rise, RISE), np.nan)
-
-    return statistic
+    at = np.searchsorted(STEPS(record), record.config["hold"]) - 1
+    held, free = (CURVE(record, condition=name, metric="cla") for name in (condition, "control"))
+    rise = free[:, at] - free[:, 0]
+    return np.where(rise >= RISE, (held[:, at] - held[:, 0]) / np.maximum(rise, RISE), np.nan)
 
 
 def _cla_time(record: Record) -> np.ndarray:

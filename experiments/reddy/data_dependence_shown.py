@@ -9,7 +9,7 @@ from experiments.panels import ABOVE, SERIES
 from experiments.reddy.data_dependence import CURVES, chosen
 from experiments.reddy.panels import SOLUTIONS, guess_line
 from experiments.reddy.statistics import guesses
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record
 from icl_lab.claims import FAILS, NOT_REACHED, Criterion, Quick
 from icl_lab.lab import Claim, NotRun, Record, claims_of
 from icl_lab.lab.style import Figure, band
@@ -48,24 +48,18 @@ def _of_burstiness(measure: Measure, record: Record, model: str, burstiness: int
     return measure(record, model, "classes")[:, :, grid.index(burstiness)]
 
 
-def _classes(measure: Measure, model: str) -> Statistic:
+@of_record
+def _classes(record: Record, measure: Measure, model: str) -> np.ndarray:
     """(M,) at the largest K less at the smallest, B = 1."""
-
-    def statistic(record: Record) -> np.ndarray:
-        values = _of_burstiness(measure, record, model, 1)
-        return values[:, -1] - values[:, 0]
-
-    return statistic
+    values = _of_burstiness(measure, record, model, 1)
+    return values[:, -1] - values[:, 0]
 
 
-def _burstiness(measure: Measure, model: str) -> Statistic:
+@of_record
+def _burstiness(record: Record, measure: Measure, model: str) -> np.ndarray:
     """(M,) at the largest B less at B = 1, mean over K."""
-
-    def statistic(record: Record) -> np.ndarray:
-        largest = _of_burstiness(measure, record, model, max(record.config["burstiness_grid"]))
-        return (largest - _of_burstiness(measure, record, model, 1)).mean(1)
-
-    return statistic
+    largest = _of_burstiness(measure, record, model, max(record.config["burstiness_grid"]))
+    return (largest - _of_burstiness(measure, record, model, 1)).mean(1)
 
 
 def _capacity(model: str) -> Statistic:
@@ -75,14 +69,11 @@ def _capacity(model: str) -> Statistic:
     ]
 
 
-def _spread(measure: Measure, model: str) -> Statistic:
+@of_record
+def _spread(record: Record, measure: Measure, model: str) -> np.ndarray:
     """(M,) at the largest spread less at the smallest."""
-
-    def statistic(record: Record) -> np.ndarray:
-        values = measure(record, model, "spread")
-        return values[:, -1] - values[:, 0]
-
-    return statistic
+    values = measure(record, model, "spread")
+    return values[:, -1] - values[:, 0]
 
 
 def _preference(model: str, end: int) -> Statistic:
@@ -104,14 +95,11 @@ def _both(model: str) -> Statistic:
     return lambda record: _smaller(record, model)[:, _next_to_one(record)]
 
 
-def _peak(model: str) -> Statistic:
+@of_record
+def _peak(record: Record, model: str) -> np.ndarray:
     """(M,) the smaller of the two at the exponent next to 1, less its better at the two ends."""
-
-    def statistic(record: Record) -> np.ndarray:
-        both = _smaller(record, model)
-        return both[:, _next_to_one(record)] - np.maximum(both[:, 0], both[:, -1])
-
-    return statistic
+    both = _smaller(record, model)
+    return both[:, _next_to_one(record)] - np.maximum(both[:, 0], both[:, -1])
 
 
 STILL = 0.02

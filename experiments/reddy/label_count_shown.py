@@ -6,7 +6,7 @@ from experiments.onsets import onset
 from experiments.panels import ABOVE, SERIES, family
 from experiments.reddy.label_count import CURVE, STEPS, chosen
 from experiments.reddy.statistics import guess, learned, present, solved
-from experiments.statistics import Statistic
+from experiments.statistics import of_record
 from icl_lab.claims import Quick
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.intervals import wilson_interval
@@ -35,44 +35,34 @@ def level(record: Record, n: int) -> float:
     return solved(record.config, context_length=n)
 
 
-def _learned(n: int, first: int, last: int = NOVEL_CLASSES) -> Statistic:
+@of_record
+def _learned(record: Record, n: int, first: int, last: int = NOVEL_CLASSES) -> np.ndarray:
     """(M,) 1 where a member has learned at the end at every L from ``first`` to ``last``."""
-
-    def statistic(record: Record) -> np.ndarray:
-        labels = [value for value in labels_of(record, n) if first <= value <= last]
-        if not labels:
-            raise NotRun(f"N = {n} with L from {first} to {last}")
-        return np.min([learned(accuracy(record, n, value), level(record, n)) for value in labels], axis=0)
-
-    return statistic
+    labels = [value for value in labels_of(record, n) if first <= value <= last]
+    if not labels:
+        raise NotRun(f"N = {n} with L from {first} to {last}")
+    return np.min([learned(accuracy(record, n, value), level(record, n)) for value in labels], axis=0)
 
 
-def _as_many(n: int) -> Statistic:
+@of_record
+def _as_many(record: Record, n: int) -> np.ndarray:
     """(M,) 1 where a member has learned at L = N; none where it has not at every L >= 2N: it may need more steps."""
-
-    def statistic(record: Record) -> np.ndarray:
-        return np.where(_learned(n, 2 * n)(record) == 1, _learned(n, n, n)(record), np.nan)
-
-    return statistic
+    return np.where(_learned(n, 2 * n)(record) == 1, _learned(n, n, n)(record), np.nan)
 
 
-def _delay(n: int, few: int, more: int | None = None) -> Statistic:
+@of_record
+def _delay(record: Record, n: int, few: int, more: int | None = None) -> np.ndarray:
     """(M,) log2 of the onset with ``few`` labels over that with ``more``, the next L that was trained if None.
 
     With few labels a member that never learns counts as at the end, a lower bound; with more it has no value.
     """
-
-    def statistic(record: Record) -> np.ndarray:
-        others = [labels for labels in labels_of(record, n) if labels > few and labels == (more or labels)]
-        if not others or few not in labels_of(record, n):
-            raise NotRun(f"N = {n} with L = {few} and L = {more or 'more'}")
-        late, soon = (
-            onset(accuracy(record, n, labels), steps_of(record, n, labels), level(record, n))
-            for labels in (few, others[0])
-        )
-        return np.log2(np.minimum(late, steps_of(record, n, few)[-1]) / present(soon))
-
-    return statistic
+    others = [labels for labels in labels_of(record, n) if labels > few and labels == (more or labels)]
+    if not others or few not in labels_of(record, n):
+        raise NotRun(f"N = {n} with L = {few} and L = {more or 'more'}")
+    late, soon = (
+        onset(accuracy(record, n, labels), steps_of(record, n, labels), level(record, n)) for labels in (few, others[0])
+    )
+    return np.log2(np.minimum(late, steps_of(record, n, few)[-1]) / present(soon))
 
 
 claim = claims_of("reddy.label_count", "Reddy 2023, Fig. A.5", minimum_members=6)

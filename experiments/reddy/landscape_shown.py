@@ -22,7 +22,7 @@ from experiments.reddy.landscape import (
     WAIT,
     WAIT_LIMIT,
 )
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record
 from icl_lab.claims import Quick
 from icl_lab.lab import Record, claims_of
 from icl_lab.lab.quantities import Quantity
@@ -49,48 +49,36 @@ def least(quantity: Quantity) -> Statistic:
     return lambda record: np.abs(quantity(record)).reshape(len(quantity(record)), -1).max(axis=1).min()[None]
 
 
-def cliff_width(form: str) -> Statistic:
+@of_record
+def cliff_width(record: Record, form: str) -> np.ndarray:
     """Time from .9 to .5 of log N, of the time up to .9: the longest of all cells."""
-
-    def statistic(record: Record) -> np.ndarray:
-        top, middle = WAIT(record, form=form)
-        return ((middle - top) / top).max()[None]
-
-    return statistic
+    top, middle = WAIT(record, form=form)
+    return ((middle - top) / top).max()[None]
 
 
-def narrowing(form: str) -> Statistic:
+@of_record
+def narrowing(record: Record, form: str) -> np.ndarray:
     """Width of the cliff, the longest over L, at one N over that at the N before it: the largest over neighbours."""
-
-    def statistic(record: Record) -> np.ndarray:
-        top, middle = WAIT(record, form=form)
-        widths = ((middle - top) / top).max(axis=1)
-        return (widths[1:] / widths[:-1]).max()[None]
-
-    return statistic
+    top, middle = WAIT(record, form=form)
+    widths = ((middle - top) / top).max(axis=1)
+    return (widths[1:] / widths[:-1]).max()[None]
 
 
-def shelf_drop(form: str) -> Statistic:
+@of_record
+def shelf_drop(record: Record, form: str) -> np.ndarray:
     """Share of the way from log L to log N that the loss has gone at nine tenths of the wait, L = 4N: most over N."""
-
-    def statistic(record: Record) -> np.ndarray:
-        times, found = TIMES(record, form=form), []
-        for n, loss in zip(record.config["lengths"], LENGTHS_LOSS(record, form=form)):
-            wait = np.interp(-np.log(n) / 2, -loss, times)
-            found.append((np.log(4 * n) - np.interp(0.9 * wait, times, loss)) / np.log(4))
-        return np.max(found)[None]
-
-    return statistic
+    times, found = TIMES(record, form=form), []
+    for n, loss in zip(record.config["lengths"], LENGTHS_LOSS(record, form=form)):
+        wait = np.interp(-np.log(n) / 2, -loss, times)
+        found.append((np.log(4 * n) - np.interp(0.9 * wait, times, loss)) / np.log(4))
+    return np.max(found)[None]
 
 
-def grows(form: str, axis: str) -> Statistic:
+@of_record
+def grows(record: Record, form: str, axis: str) -> np.ndarray:
     """Ratio of the waits of neighbouring cells, more pairs over fewer, or fewer labels over more: the smallest."""
-
-    def statistic(record: Record) -> np.ndarray:
-        wait = WAIT(record, form=form)[1]
-        return (wait[1:] / wait[:-1] if axis == "pairs" else wait[:, :-1] / wait[:, 1:]).min()[None]
-
-    return statistic
+    wait = WAIT(record, form=form)[1]
+    return (wait[1:] / wait[:-1] if axis == "pairs" else wait[:, :-1] / wait[:, 1:]).min()[None]
 
 
 def limit_ratio(record: Record) -> np.ndarray:
@@ -105,16 +93,13 @@ def path_error(record: Record) -> np.ndarray:
     return farthest(alpha / balanced_alpha(beta_1, record.config["context_length"]) - 1, 0.0)
 
 
-def escape_slope(form: str) -> Statistic:
+@of_record
+def escape_slope(record: Record, form: str) -> np.ndarray:
     """Growth of the escape time per e-fold of the start, in units of 1/rate, at the two smallest: farthest from 1."""
-
-    def statistic(record: Record) -> np.ndarray:
-        times, scales = ESCAPE(record, form=form), record.config["scales"]
-        folds = np.log(scales[-2] / scales[-1])
-        slopes = (times[:, :, -1] - times[:, :, -2]) * RATE(record, form=form)[:, None] / folds
-        return farthest(slopes, 1.0)
-
-    return statistic
+    times, scales = ESCAPE(record, form=form), record.config["scales"]
+    folds = np.log(scales[-2] / scales[-1])
+    slopes = (times[:, :, -1] - times[:, :, -2]) * RATE(record, form=form)[:, None] / folds
+    return farthest(slopes, 1.0)
 
 
 def random_ratio(form: str) -> Statistic:

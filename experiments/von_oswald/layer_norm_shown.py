@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.statistics import Statistic, last, ratio
+from experiments.statistics import Statistic, last, of_record, ratio
 from experiments.von_oswald.common import chosen_of
 from experiments.von_oswald.layer_norm import CURVE, FINAL, RANGE, STEPS, TARGETS, WITHOUT, Config, columns
 from experiments.von_oswald.panels import cosine_panel, loss_lines, network_label, shift_panels
@@ -17,14 +17,11 @@ def _final(network: str, learner: str, solver: str) -> Statistic:
     return ratio(FINAL.at(network=network, learner=learner), FINAL.at(network=network, learner=solver))
 
 
-def _furthest(network: str, learner: str, solver: str) -> Statistic:
+@of_record
+def _furthest(record: Record, network: str, learner: str, solver: str) -> np.ndarray:
     """(M,) loss of a learner over that of a solver at the largest input range."""
-
-    def statistic(record: Record) -> np.ndarray:
-        found, i = RANGE(record, network=network), int(np.argmax(record.config["ranges"]))
-        return found[learner][:, i] / found[solver][:, i]
-
-    return statistic
+    found, i = RANGE(record, network=network), int(np.argmax(record.config["ranges"]))
+    return found[learner][:, i] / found[solver][:, i]
 
 
 claim = claims_of("von_oswald.layer_norm", "von Oswald et al. 2022, Fig. 14")

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.statistics import Statistic, ratio
+from experiments.statistics import Statistic, of_record, ratio
 from experiments.von_oswald.logistic import AGREEMENT, COSINES, CURVE, FINAL, STEPS
 from icl_lab.claims import NotRun, Quick
 from icl_lab.lab import Record, claims_of
@@ -33,15 +33,12 @@ def _over(learner: str, reference: str) -> Statistic:
     return ratio(FINAL.at(learner=learner), FINAL.at(learner=reference))
 
 
-def _cosine(name: str, reference: str) -> Statistic:
+@of_record
+def _cosine(record: Record, name: str, reference: str) -> np.ndarray:
     """(M,) final sensitivity cosine of a network with an algorithm."""
-
-    def statistic(record: Record) -> np.ndarray:
-        if reference not in (others := record.metrics["cosines_with"]):
-            raise NotRun(reference)
-        return COSINES(record, network=name)[:, others.index(reference)]
-
-    return statistic
+    if reference not in (others := record.metrics["cosines_with"]):
+        raise NotRun(reference)
+    return COSINES(record, network=name)[:, others.index(reference)]
 
 
 def gain(record: Record) -> np.ndarray:

@@ -7,7 +7,7 @@ import numpy as np
 
 from experiments import panels
 from experiments.onsets import at_exact_start, half_drop_times
-from experiments.statistics import Statistic, last
+from experiments.statistics import Statistic, last, of_record
 from experiments.von_oswald.one_step import (
     AT_SIZE,
     CURVE,
@@ -78,14 +78,11 @@ def past_plateau(record: Record, size: int) -> np.ndarray:
     return AT_SIZE(record, size=size, learner="trained") < end
 
 
-def _excess_at(size: int, learner: str) -> Statistic:
+@of_record
+def _excess_at(record: Record, size: int, learner: str) -> np.ndarray:
     """(M,) relative excess over the GD step at N = D = size of members that have left the plateau; else NaN."""
-
-    def statistic(record: Record) -> np.ndarray:
-        trained, gd = (AT_SIZE(record, size=size, learner=name) for name in (learner, "gd"))
-        return np.where(past_plateau(record, size), trained / gd - 1, np.nan)
-
-    return statistic
+    trained, gd = (AT_SIZE(record, size=size, learner=name) for name in (learner, "gd"))
+    return np.where(past_plateau(record, size), trained / gd - 1, np.nan)
 
 
 def _excess(learner: str) -> Statistic:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.statistics import Statistic, last, ratio
+from experiments.statistics import Statistic, last, of_record, ratio
 from experiments.von_oswald.criteria import settled
 from experiments.von_oswald.separate_tokens import ATTENTION, BY_HAND, BY_HAND_ATTENTION, CURVE, FINAL, STEPS, chosen
 from icl_lab.claims import FAILS, NOT_REACHED, NOT_RESOLVED, Quick
@@ -38,14 +38,11 @@ def dropped(record: Record, name: str = "softmax") -> np.ndarray:
     return (FINAL[name](record, learner="trained") <= (zero + best) / 2).astype(float)
 
 
-def _of_dropped(statistic: Statistic, name: str = "softmax") -> Statistic:
+@of_record
+def _of_dropped(record: Record, statistic: Statistic, name: str = "softmax") -> np.ndarray:
     """The statistic, NaN for members whose loss has not gone 9/10 of the way to the best GD step at the last step."""
-
-    def of_dropped(record: Record) -> np.ndarray:
-        nearly = 0.1 * record.metrics["predict_zero"] + 0.9 * record.metrics["closed_form"]
-        return np.where(FINAL[name](record, learner="trained") <= nearly, statistic(record), np.nan)
-
-    return of_dropped
+    nearly = 0.1 * record.metrics["predict_zero"] + 0.9 * record.metrics["closed_form"]
+    return np.where(FINAL[name](record, learner="trained") <= nearly, statistic(record), np.nan)
 
 
 def _two_step_ratio(record: Record) -> np.ndarray:

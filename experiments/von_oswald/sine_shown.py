@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.statistics import Statistic, last, ratio
+from experiments.statistics import last, of_record, ratio
 from experiments.von_oswald.criteria import settled
 from experiments.von_oswald.panels import network_label
 from experiments.von_oswald.sine import (
@@ -32,14 +32,11 @@ LOOKS = {
 }
 
 
-def _initial(name: str) -> Statistic:
+@of_record
+def _initial(record: Record, name: str) -> np.ndarray:
     """(1,) of the task and the networks shown: rms difference of the functions before attention, over the task's."""
-
-    def statistic(record: Record) -> np.ndarray:
-        trained, control = (ANSWER(record, pair=name, which=which, when="before") for which in LOOKS)
-        return np.sqrt([((trained - control) ** 2).mean() / (TASK(record, pair=name) ** 2).mean()])
-
-    return statistic
+    trained, control = (ANSWER(record, pair=name, which=which, when="before") for which in LOOKS)
+    return np.sqrt([((trained - control) ** 2).mean() / (TASK(record, pair=name) ** 2).mean()])
 
 
 claim = claims_of("von_oswald.sine", presets=("lab",))

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record
 from experiments.zhang_frei_bartlett.landscape import CURVATURE, ENDS, MIXED, OPTIMUM, PAIR, PREDICTED, SPURIOUS
 from icl_lab.claims import Quick
 from icl_lab.lab import NotRun, Record, claims_of
@@ -88,27 +88,21 @@ def race_spread(record: Record) -> np.ndarray:
     return (share - predicted) ** 2 - predicted * (1 - predicted) / record.config["members"]
 
 
-def flat_less_steep(scale: float | None = None) -> Statistic:
+@of_record
+def flat_less_steep(record: Record, scale: float | None = None) -> np.ndarray:
     """(flows,) reached the optimum: flat less steepest spectrum, shortest prompts, all D; scale as ``race_told``."""
-
-    def statistic(record: Record) -> np.ndarray:
-        one, shortest = at_scale(record, scale), int(np.argmin(record.config["lengths"]))
-        flat, steep = (int(of(record.config["exponents"])) for of in (np.argmin, np.argmax))
-        ended = (every(record, ENDED)[:, :, one, shortest] == OPTIMUM).astype(float)
-        return (ended[:, flat] - ended[:, steep]).ravel()
-
-    return statistic
+    one, shortest = at_scale(record, scale), int(np.argmin(record.config["lengths"]))
+    flat, steep = (int(of(record.config["exponents"])) for of in (np.argmin, np.argmax))
+    ended = (every(record, ENDED)[:, :, one, shortest] == OPTIMUM).astype(float)
+    return (ended[:, flat] - ended[:, steep]).ravel()
 
 
-def above_spurious(where: int) -> Statistic:
+@of_record
+def above_spurious(record: Record, where: int) -> np.ndarray:
     """(flows,) loss at the end less the closed-form spurious one, of what there is to gain; NaN for other ends."""
-
-    def statistic(record: Record) -> np.ndarray:
-        pair = np.where(PAIR(record, of="ended") == where, PAIR(record, of="above"), np.nan)
-        grid = np.where(every(record, ENDED) == where, every(record, ABOVE), np.nan)
-        return np.concatenate([grid.ravel(), pair.ravel()])
-
-    return statistic
+    pair = np.where(PAIR(record, of="ended") == where, PAIR(record, of="above"), np.nan)
+    grid = np.where(every(record, ENDED) == where, every(record, ABOVE), np.nan)
+    return np.concatenate([grid.ravel(), pair.ravel()])
 
 
 def highest_mixed(record: Record) -> np.ndarray:

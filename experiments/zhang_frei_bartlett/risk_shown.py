@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from experiments.panels import ABOVE
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record
 from experiments.zhang_frei_bartlett.risk import CLOSED, CLOSED_FLOOR, COVARIANCES, FLOOR, PREDICTED, RISK, SAMPLED
 from icl_lab.claims import Quick
 from icl_lab.lab import NotRun, Record, claims_of
@@ -19,37 +19,31 @@ THIN = THEORY | {"linewidth": 1.0}
 LABELS = {"identity": r"$\Lambda$ = identity", "spectrum": r"$\Lambda$ = spectrum"}
 
 
-def deviation(name: str) -> Statistic:
+@of_record
+def deviation(record: Record, name: str) -> np.ndarray:
     """(M,) largest |risk - closed form| over N and M, in units of the closed form at M or at N, whichever is larger.
 
     A relative error e of A changes the risk by at most about 2 e of that unit: by 2 e (D+1)/N for M > N, where the risk
     itself is much smaller, and by about 2 e of itself for M < N.
     """
-
-    def statistic(record: Record) -> np.ndarray:
-        closed = CLOSED(record, covariance=name)
-        lam = np.diag(_spectrum(record, name))
-        own = [risk(optimum(lam, n), test_length=n, covariance=lam) for n in record.config["train_lengths"]]
-        unit = np.maximum(closed, np.array(own)[:, None])
-        return (np.abs(RISK(record, covariance=name) - closed[None]) / unit[None]).max(axis=(1, 2))
-
-    return statistic
+    closed = CLOSED(record, covariance=name)
+    lam = np.diag(_spectrum(record, name))
+    own = [risk(optimum(lam, n), test_length=n, covariance=lam) for n in record.config["train_lengths"]]
+    unit = np.maximum(closed, np.array(own)[:, None])
+    return (np.abs(RISK(record, covariance=name) - closed[None]) / unit[None]).max(axis=(1, 2))
 
 
-def margin(name: str) -> Statistic:
+@of_record
+def margin(record: Record, name: str) -> np.ndarray:
     """(M,) least risk of a layer trained at N /= M over that of the layer trained at N = M, on prompts of length M."""
-
-    def statistic(record: Record) -> np.ndarray:
-        train, test = list(record.config["train_lengths"]), list(record.config["test_lengths"])
-        risks, ratios = RISK(record, covariance=name), []
-        for m in sorted(set(train) & set(test)):
-            column, own = risks[:, :, test.index(m)], train.index(m)
-            ratios.append(np.delete(column, own, axis=1).min(axis=1) / column[:, own])
-        if not ratios:
-            raise NotRun("length in both train_lengths and test_lengths")
-        return np.min(ratios, axis=0)
-
-    return statistic
+    train, test = list(record.config["train_lengths"]), list(record.config["test_lengths"])
+    risks, ratios = RISK(record, covariance=name), []
+    for m in sorted(set(train) & set(test)):
+        column, own = risks[:, :, test.index(m)], train.index(m)
+        ratios.append(np.delete(column, own, axis=1).min(axis=1) / column[:, own])
+    if not ratios:
+        raise NotRun("length in both train_lengths and test_lengths")
+    return np.min(ratios, axis=0)
 
 
 def context_rate(record: Record) -> np.ndarray:
@@ -61,15 +55,12 @@ def context_rate(record: Record) -> np.ndarray:
     return np.where((excess > 0).all(axis=1), slopes, np.nan)
 
 
-def floor_rate(name: str) -> Statistic:
+@of_record
+def floor_rate(record: Record, name: str) -> np.ndarray:
     """(M,) exponent of the floor between the two longest training lengths, less that of the closed form."""
-
-    def statistic(record: Record) -> np.ndarray:
-        step = np.log(record.config["train_lengths"][-1] / record.config["train_lengths"][-2])
-        slope = lambda floors: np.log(floors[..., -1] / floors[..., -2]) / step  # noqa: E731
-        return slope(FLOOR(record, covariance=name)) - slope(CLOSED_FLOOR(record, covariance=name))
-
-    return statistic
+    step = np.log(record.config["train_lengths"][-1] / record.config["train_lengths"][-2])
+    slope = lambda floors: np.log(floors[..., -1] / floors[..., -2]) / step  # noqa: E731
+    return slope(FLOOR(record, covariance=name)) - slope(CLOSED_FLOOR(record, covariance=name))
 
 
 def agreement(labels: str) -> Statistic:
@@ -84,18 +75,15 @@ def excess_over_best(record: Record) -> np.ndarray:
     return (sampled / predicted[None]).mean(axis=1)
 
 
-def learnability(name: str) -> Statistic:
+@of_record
+def learnability(record: Record, name: str) -> np.ndarray:
     """(M,) the largest over N of floor / eta and of (coefficient of 1/M) / ((D+1) tr Lam)."""
-
-    def statistic(record: Record) -> np.ndarray:
-        spectrum = _spectrum(record, name)
-        floors, m = FLOOR(record, covariance=name), record.config["test_lengths"][-1]
-        eta = [error_floor_bound(np.diag(spectrum), n) for n in record.config["train_lengths"]]
-        coefficient = m * (RISK(record, covariance=name)[:, :, -1] - floors)
-        slope = coefficient / ((len(spectrum) + 1) * spectrum.sum())
-        return np.maximum(floors / np.array(eta)[None], slope).max(axis=1)
-
-    return statistic
+    spectrum = _spectrum(record, name)
+    floors, m = FLOOR(record, covariance=name), record.config["test_lengths"][-1]
+    eta = [error_floor_bound(np.diag(spectrum), n) for n in record.config["train_lengths"]]
+    coefficient = m * (RISK(record, covariance=name)[:, :, -1] - floors)
+    slope = coefficient / ((len(spectrum) + 1) * spectrum.sum())
+    return np.maximum(floors / np.array(eta)[None], slope).max(axis=1)
 
 
 def _spectrum(record: Record, name: str) -> np.ndarray:

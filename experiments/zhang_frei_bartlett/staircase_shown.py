@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.statistics import Statistic
+from experiments.statistics import of_record
 from experiments.zhang_frei_bartlett.staircase import (
     COMPONENT,
     END,
@@ -48,32 +48,26 @@ def rests(times: np.ndarray, loss: np.ndarray, levels: np.ndarray) -> np.ndarray
     return (near * steps[:, None]).sum(axis=1) / (waiting * steps).sum(axis=1)[:, None]
 
 
-def rest_between(rank: int) -> Statistic:
+@of_record
+def rest_between(record: Record, rank: int) -> np.ndarray:
     """(M,) share of pairs of levels, 0 < m < D, of which the one that R divides has the longer rest; ties one half."""
-
-    def statistic(record: Record) -> np.ndarray:
-        if rank not in record.config["ranks"]:
-            raise NotRun(f"rank {rank}")
-        levels = RANK_LEVELS(record)
-        found = rests(RANK_TIMES(record), RANK_LOSS(record, rank=rank), levels)[:, 1:-1]
-        divided = np.arange(1, len(levels) - 1) % rank == 0
-        if not divided.any():
-            raise NotRun(f"level that {rank} divides")
-        apart = found[:, divided, None] - found[:, None, ~divided]
-        return (np.sign(apart) / 2 + 0.5).mean(axis=(1, 2))
-
-    return statistic
+    if rank not in record.config["ranks"]:
+        raise NotRun(f"rank {rank}")
+    levels = RANK_LEVELS(record)
+    found = rests(RANK_TIMES(record), RANK_LOSS(record, rank=rank), levels)[:, 1:-1]
+    divided = np.arange(1, len(levels) - 1) % rank == 0
+    if not divided.any():
+        raise NotRun(f"level that {rank} divides")
+    apart = found[:, divided, None] - found[:, None, ~divided]
+    return (np.sign(apart) / 2 + 0.5).mean(axis=(1, 2))
 
 
-def time_ratio(stage: int) -> Statistic:
+@of_record
+def time_ratio(record: Record, stage: int) -> np.ndarray:
     """(M,) predicted over measured time of half a component, components counted as they are learned; NaN where none."""
-
-    def statistic(record: Record) -> np.ndarray:
-        if stage >= COMPONENT(record, of="halves").shape[1]:
-            raise NotRun(f"component {stage + 1}")
-        return COMPONENT(record, of="predicted_halves")[:, stage] / COMPONENT(record, of="halves")[:, stage]
-
-    return statistic
+    if stage >= COMPONENT(record, of="halves").shape[1]:
+        raise NotRun(f"component {stage + 1}")
+    return COMPONENT(record, of="predicted_halves")[:, stage] / COMPONENT(record, of="halves")[:, stage]
 
 
 def level_distance(record: Record) -> np.ndarray:
