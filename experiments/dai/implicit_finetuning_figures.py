@@ -4,19 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from experiments.dai import implicit_finetuning as binary
 from experiments.dai.by_encoding import gate_of, learned, network_means
 from experiments.dai.common import ACCURACY, encodings
 from experiments.dai.controls import FROM_SECOND
 from experiments.dai.controls_figures import METRICS, all_controls, controls, legend, of_row
-from experiments.dai.implicit_finetuning import (
-    CARRIED,
-    CARRIED_BY_LAYER,
-    CURVE,
-    ORDER,
-    PATH,
-    PATH_BY_LAYER,
-    RATE,
-)
 from experiments.panels import ABOVE, SERIES
 from icl_lab.lab import Record
 from icl_lab.lab.style import THEORY, Axes, Figure, band, panels
@@ -112,7 +104,7 @@ def _demonstrations(record: Record, there: list[str]) -> Figure:
         passed = learned(record, positions)
         for t, (at, task) in enumerate(zip(row, tasks)):
             for name in ("finetuned", "in_context"):
-                curves = CURVE(record, positions=positions, learner=name)[:, t]
+                curves = binary.CURVE(record, positions=positions, learner=name)[:, t]
                 if passed.any():
                     band(at, counts, curves[passed], **SETTINGS[name])
                 if (~passed).any():
@@ -146,12 +138,12 @@ def _rates(record: Record, there: list[str]) -> Figure:
         passed = learned(record, positions)
         for at, (title, lines) in zip(row, columns.items()):
             for (name, label), look in zip(lines.items(), SERIES):
-                path = PATH if name == "log_probability" else PATH_BY_LAYER
+                path = binary.PATH if name == "log_probability" else binary.PATH_BY_LAYER
                 values = np.moveaxis(path(record, positions=positions, metric=name)[passed], 2, 1)  # (M, R, 6, ..)
                 values = network_means(values.reshape(-1, *values.shape[2:])).reshape(values.shape[:2])
                 if np.isfinite(values).any():
                     band(at, rates, values, label=label, color=look["color"], linestyle=look["linestyle"])
-            chosen = RATE(record, positions=positions)[passed].ravel()
+            chosen = binary.RATE(record, positions=positions)[passed].ravel()
             at.plot(chosen, np.full(len(chosen), 0.01), "|", color="0.4", alpha=0.3, transform=at.get_xaxis_transform())
             at.set(xscale="log", title=f"{title}, {positions}", xlabel="learning rate")
             if title == "size of the change" and at.lines[:-1]:  # the last one is the ticks
@@ -170,7 +162,7 @@ def _carried(record: Record, there: list[str]) -> Figure:
         passed = learned(record, positions)
         for (name, setting), look in zip(READINGS.items(), SERIES):
             which = {"positions": positions, "reading": name, "measure": "accuracy"}
-            by_layer, of = CARRIED_BY_LAYER(record, **which), CARRIED(record, **which)
+            by_layer, of = binary.CARRIED_BY_LAYER(record, **which), binary.CARRIED(record, **which)
             values = [*np.moveaxis(by_layer[passed].mean(1), 1, 0), of["all"][passed].mean(1)]
             values += [of["answer"][passed].mean(1)] if "answer" in of else []
             x, color = np.arange(1, len(values) + 1), SETTINGS[setting]["color"]
@@ -195,7 +187,7 @@ def _order(record: Record, there: list[str]) -> Figure:
     for at, (measure, label) in zip(axes[0], measures.items()):
         for p, positions in enumerate(there):
             passed = learned(record, positions)
-            of = ORDER.at(positions=positions, measure=measure)
+            of = binary.ORDER.at(positions=positions, measure=measure)
             values = [network_means(of(record, learner=name)[passed]) for name in learners]
             x = np.arange(len(learners)) + 0.12 * (len(there) - 1) * (2 * p - 1)
             look = {"color": SERIES[p]["color"], "marker": SERIES[p]["marker"], "linestyle": ""}

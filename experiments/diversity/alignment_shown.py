@@ -5,27 +5,12 @@ from functools import partial
 import numpy as np
 
 from experiments import panels
-from experiments.diversity.alignment import (
-    DISTANCE,
-    DISTANCES,
-    ERROR,
-    KINK,
-    LONG_NOISE,
-    LONG_PROMPTS,
-    NAMED,
-    PEAK,
-    POINTS,
-    THEORY,
-    Config,
-    expected,
-    law_of,
-)
+from experiments.diversity import alignment as binary
 from experiments.diversity.regression import Floats, Law
 from experiments.statistics import Statistic, of_record
 from icl_lab.claims import FAILS, NOT_RESOLVED, NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
-from icl_lab.lab.style import THEORY as DOTTED
-from icl_lab.lab.style import Axes, Figure
+from icl_lab.lab.style import THEORY, Axes, Figure
 from icl_lab.lab.style import panels as axes_grid
 
 SAID = {
@@ -39,7 +24,7 @@ MISTAKEN = {"same": "to_isotropic", "to_isotropic": "reversed", "reversed": "sam
 
 def relative(record: Record, point: str) -> Floats:
     """(M, sizes) error over the formula for the same d."""
-    return ERROR(record, point=point) / THEORY(record, point=point)
+    return binary.ERROR(record, point=point) / binary.THEORY(record, point=point)
 
 
 @of_record
@@ -53,25 +38,25 @@ def extrapolated(record: Record, point: str) -> Floats:
 def mistaken(record: Record, point: str) -> Floats:
     """(M,) the same over the theory of another setting."""
     if point in MISTAKEN:
-        other = THEORY(record, point=MISTAKEN[point])[-1]
+        other = binary.THEORY(record, point=MISTAKEN[point])[-1]
     else:
-        law = law_of(from_json(Config, record.config), point, record.config["sizes"][-1])
+        law = binary.law_of(from_json(binary.Config, record.config), point, record.config["sizes"][-1])
         few = law.prompts < 1
         wrong = law._replace(prompts=2 * law.prompts) if few else law._replace(diversity=np.inf)
-        other = expected(wrong, law.spectrum)
-    return extrapolated(point)(record) * THEORY(record, point=point)[-1] / other
+        other = binary.expected(wrong, law.spectrum)
+    return extrapolated(point)(record) * binary.THEORY(record, point=point)[-1] / other
 
 
 def standard_errors(record: Record, of: Statistic | None = None) -> Floats:
     """(1,) of all points the largest distance of the mean member from theory, in its standard errors."""
-    each = [(of or extrapolated(point))(record) for point in POINTS]
+    each = [(of or extrapolated(point))(record) for point in binary.POINTS]
     return np.array([max(abs(v.mean() - 1) * v.size**0.5 / v.std(ddof=1) for v in each)])
 
 
 def in_order(*points: str) -> Statistic:
     """(M,) whether a member's errors at the largest d rise in this order."""
     return lambda record: np.all(
-        np.diff([ERROR(record, point=point)[:, -1] for point in points], axis=0) > 0, axis=0
+        np.diff([binary.ERROR(record, point=point)[:, -1] for point in points], axis=0) > 0, axis=0
     ).astype(float)
 
 
@@ -79,7 +64,7 @@ def at(record: Record, diversity: float, context: float) -> Floats:
     """(M,) error at kappa."""
     if diversity not in record.config["diversities"]:
         raise NotRun(f"kappa = {diversity:g}")
-    return KINK(record, context=context)[:, list(record.config["diversities"]).index(diversity)]
+    return binary.KINK(record, context=context)[:, list(record.config["diversities"]).index(diversity)]
 
 
 @of_record
@@ -100,7 +85,7 @@ def sharp(record: Record, context: float) -> Floats:
 @of_record
 def peak(record: Record, tau: float) -> Floats:
     """(M,) log10 of the error at tau over the larger one of those at tau = .5 and 2."""
-    taus, errors = list(record.config["prompts"]), PEAK(record)
+    taus, errors = list(record.config["prompts"]), binary.PEAK(record)
     if not {tau, 0.5, 2.0} <= set(taus):
         raise NotRun(f"tau = .5, {tau:g} and 2")
     return np.log10(errors[:, taus.index(tau)] / np.maximum(errors[:, taus.index(0.5)], errors[:, taus.index(2.0)]))
@@ -111,24 +96,24 @@ def crossing(record: Record, size: int) -> Floats:
     sizes = list(record.config["compared"])
     if size not in sizes:
         raise NotRun(f"d = {size} among the distances")
-    both = DISTANCE(record)
+    both = binary.DISTANCE(record)
     excess = (both["ridge"] - both["dmmse"])[:, sizes.index(size)]
     return np.array([_zero(each) for each in excess])
 
 
 def _zero(excess: Floats) -> float:
     if excess[0] <= 0:
-        return DISTANCES[0]
+        return binary.DISTANCES[0]
     below = np.flatnonzero(excess <= 0)
     if not below.size:
-        return DISTANCES[-1]
+        return binary.DISTANCES[-1]
     pair = slice(below[0] - 1, below[0] + 1)
-    return float(np.interp(0.0, -excess[pair], DISTANCES[pair]))
+    return float(np.interp(0.0, -excess[pair], binary.DISTANCES[pair]))
 
 
 def identified(side: str, *what: str) -> Statistic:
     """(M,) whether all of this is so."""
-    return lambda record: np.prod([NAMED(record, side=side, what=one) for one in what], axis=0)
+    return lambda record: np.prod([binary.NAMED(record, side=side, what=one) for one in what], axis=0)
 
 
 _TRIALS = "ten members with other seeds leave .004 to .008 at each point, three times that is .024; 1/d^2 leaves .01"
@@ -144,7 +129,7 @@ CLAIMS = (
             **({"headline": 2, "quick": Quick(0.06, "from d = 12, 24 1/d^2 leaves three times as much")}
                if point == "isotropic" else {}),
         )
-        for point in POINTS
+        for point in binary.POINTS
     ),
     claim(
         "within_three", "At all six points the mean member is within three standard errors of the formula (largest "
@@ -216,13 +201,13 @@ def figures(record: Record) -> dict[str, Figure]:
 
 def _sizes(axes: Axes, record: Record) -> None:
     inverse = 1 / np.array(record.config["sizes"])
-    for look, point in zip([*panels.SERIES, {"color": "#E69F00", "marker": "P"}], POINTS):
+    for look, point in zip([*panels.SERIES, {"color": "#E69F00", "marker": "P"}], binary.POINTS):
         mean = relative(record, point).mean(axis=0)
         axes.plot(
             inverse, mean, linestyle="", marker=look["marker"], color=look["color"], label=point.replace("_", " ")
         )
         axes.plot([0, inverse[0]], [extrapolated(point)(record).mean(), mean[0]], color=look["color"], linewidth=0.8)
-    axes.axhline(1.0, **DOTTED)
+    axes.axhline(1.0, **THEORY)
     axes.set(xlabel="1/d", ylabel="error over theory", xlim=(0, None), title="towards the limit")
     axes.legend(ncols=2, **panels.ABOVE)
 
@@ -230,20 +215,20 @@ def _sizes(axes: Axes, record: Record) -> None:
 def _tasks(axes: Axes, record: Record) -> None:
     few, fine = np.array(record.config["diversities"]), np.geomspace(0.2, 5, 60)
     for look, context in zip(panels.SERIES, record.config["contexts"]):
-        panels.bars(axes, few, KINK(record, context=context), rf"$\alpha$ = {context:g}", look)
+        panels.bars(axes, few, binary.KINK(record, context=context), rf"$\alpha$ = {context:g}", look)
         law = partial(Law, record.config["size"], np.ones(1), context)
-        line = [expected(law(k, LONG_PROMPTS, LONG_NOISE), np.ones(1)) for k in fine]
-        axes.plot(fine, line, **DOTTED | {"color": look["color"]})
+        line = [binary.expected(law(k, binary.LONG_PROMPTS, binary.LONG_NOISE), np.ones(1)) for k in fine]
+        axes.plot(fine, line, **THEORY | {"color": look["color"]})
     axes.set(xlabel=r"tasks over inputs $\kappa$", ylabel="error", xscale="log", yscale="log", title="more tasks")
     axes.legend(ncols=2, **panels.ABOVE)
 
 
 def _distances(axes: Axes, record: Record) -> None:
-    both, sizes = DISTANCE(record), record.config["compared"]
+    both, sizes = binary.DISTANCE(record), record.config["compared"]
     for look, size, dash in zip(panels.SERIES, sizes, ("-", "--", "-.")):
         for to, width in (("ridge", 1.5), ("dmmse", 0.7)):
             found = both[to][:, sizes.index(size)].mean(axis=0) / size
             said = f"{'dMMSE' if to == 'dmmse' else to}, d = {size}"
-            axes.plot(DISTANCES, found, color=look["color"], linestyle=dash, linewidth=width, label=said)
+            axes.plot(binary.DISTANCES, found, color=look["color"], linestyle=dash, linewidth=width, label=said)
     axes.set(xlabel=r"tasks over inputs $\kappa$", ylabel="squared distance over d", title="nearer to which?")
     axes.legend(ncols=2, **panels.ABOVE)

@@ -3,18 +3,7 @@
 import numpy as np
 
 from experiments import panels, statistics
-from experiments.long_prompts.softmax_heads import (
-    CURVE,
-    ERROR,
-    EXACT,
-    GRID,
-    LOGITS,
-    LOSS,
-    RATE,
-    STEPS,
-    Config,
-    tested,
-)
+from experiments.long_prompts import softmax_heads as binary
 from experiments.statistics import Statistic, of_record
 from icl_lab.claims import FAILS, NOT_RESOLVED, NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
@@ -23,26 +12,26 @@ from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import softmax_expansion, softmax_scale
 
 
-def config_of(record: Record) -> Config:
+def config_of(record: Record) -> binary.Config:
     """The configuration of a record."""
-    return from_json(Config, record.config)
+    return from_json(binary.Config, record.config)
 
 
 def error(record: Record, heads: int, length: int | None = None) -> np.ndarray:
     """(M,) error at a number of examples, None: that of training."""
-    lengths = tested(config_of(record))
+    lengths = binary.tested(config_of(record))
     if heads not in record.config["heads"]:
         raise NotRun(f"{heads} heads")
     if length is not None and length not in lengths:
         raise NotRun(f"length {length}")
-    return ERROR(record, heads=heads)[:, lengths.index(lengths[0] if length is None else length)]
+    return binary.ERROR(record, heads=heads)[:, lengths.index(lengths[0] if length is None else length)]
 
 
 @of_record
 def over_exact(record: Record, heads: int, length: int | None = None) -> np.ndarray:
     """(M,) the error over the exact one of the head that is best at the N of training."""
-    lengths, found = tested(config_of(record)), error(record, heads, length)
-    return found / EXACT(record, of="error")[lengths.index(lengths[0] if length is None else length)]
+    lengths, found = binary.tested(config_of(record)), error(record, heads, length)
+    return found / binary.EXACT(record, of="error")[lengths.index(lengths[0] if length is None else length)]
 
 
 @of_record
@@ -75,26 +64,26 @@ def scale(record: Record) -> np.ndarray:
     Inputs are as likely as their negatives, so a head of -c and -eta has the error of one of c and eta.
     """
     error(record, 1)
-    mean = np.diagonal(LOGITS(record, heads=1)[:, 0], axis1=1, axis2=2).mean(axis=1)
-    return mean * np.sign(RATE(record, heads=1)[:, 0])
+    mean = np.diagonal(binary.LOGITS(record, heads=1)[:, 0], axis1=1, axis2=2).mean(axis=1)
+    return mean * np.sign(binary.RATE(record, heads=1)[:, 0])
 
 
 def off_identity(record: Record) -> np.ndarray:
     """(M,) distance of one head's logits from c I, over the norm of c I."""
     error(record, 1)
-    return statistics.off_identity(LOGITS(record, heads=1)[:, 0])
+    return statistics.off_identity(binary.LOGITS(record, heads=1)[:, 0])
 
 
 def rate(record: Record) -> np.ndarray:
     """(M,) size of the factor on one head's average of labels: eta."""
     error(record, 1)
-    return np.abs(RATE(record, heads=1)[:, 0])
+    return np.abs(binary.RATE(record, heads=1)[:, 0])
 
 
 def opposite(record: Record) -> np.ndarray:
     """(M,) whether a member's two heads end with opposite signs; with one sign they are one head."""
     error(record, 2)
-    return np.prod(RATE(record, heads=2), axis=1) < 0
+    return np.prod(binary.RATE(record, heads=2), axis=1) < 0
 
 
 def of_opposite(statistic: Statistic) -> Statistic:
@@ -106,7 +95,7 @@ def of_opposite(statistic: Statistic) -> Statistic:
 def uncancelled(record: Record, heads: int) -> np.ndarray:
     """(M,) |sum of the heads' eta| over the sum of |eta|: what is left of the mean label."""
     error(record, heads)
-    rates = RATE(record, heads=heads)
+    rates = binary.RATE(record, heads=heads)
     return np.abs(rates.sum(axis=1)) / np.abs(rates).sum(axis=1)
 
 
@@ -200,20 +189,20 @@ def _said(heads: int) -> str:
 def _course(axes: Axes, record: Record) -> None:
     for heads in record.config["heads"]:
         look = {name: _look(heads)[name] for name in ("color", "linestyle")}
-        errors = 2 * LOSS(record, heads=heads) / record.config["input_size"]
-        band(axes, STEPS(record), errors, label=_said(heads), **look)
-    for best in (EXACT(record, of="error")[0], centred(record)):
+        errors = 2 * binary.LOSS(record, heads=heads) / record.config["input_size"]
+        band(axes, binary.STEPS(record), errors, label=_said(heads), **look)
+    for best in (binary.EXACT(record, of="error")[0], centred(record)):
         axes.axhline(best, **THEORY)
     axes.set(xlabel="training step", ylabel="error", yscale="log", title="training")
     axes.legend(ncols=2, **panels.ABOVE)
 
 
 def _lengths(axes: Axes, record: Record) -> None:
-    lengths = np.array(tested(config_of(record)))
+    lengths = np.array(binary.tested(config_of(record)))
     order = np.argsort(lengths)
     for heads in record.config["heads"]:
-        panels.bars(axes, lengths[order], ERROR(record, heads=heads)[:, order], _said(heads), _look(heads))
-    axes.plot(lengths[order], EXACT(record, of="error")[order], **THEORY, label="theory")
+        panels.bars(axes, lengths[order], binary.ERROR(record, heads=heads)[:, order], _said(heads), _look(heads))
+    axes.plot(lengths[order], binary.EXACT(record, of="error")[order], **THEORY, label="theory")
     fine = np.geomspace(lengths.min(), lengths.max(), 40)
     axes.plot(fine, [centred(record, m) for m in fine], **THEORY)
     axes.set(xlabel="examples at test", ylabel="error", xscale="log", yscale="log", title="longer prompts")
@@ -223,7 +212,7 @@ def _lengths(axes: Axes, record: Record) -> None:
 
 
 def _scales(axes: Axes, record: Record) -> None:
-    axes.plot(GRID, CURVE(record), **THEORY, label="theory")
+    axes.plot(binary.GRID, binary.CURVE(record), **THEORY, label="theory")
     if 1 in record.config["heads"]:
         look = {name: _look(1)[name] for name in ("color", "marker")}
         axes.plot(scale(record), error(record, 1), linestyle="none", markersize=3, label="trained", **look)

@@ -4,24 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from experiments.reddy import landscape as binary
 from experiments.reddy import landscape_panels as drawn
-from experiments.reddy.landscape import (
-    EQUAL_MAP,
-    ESCAPE,
-    LENGTHS_LOSS,
-    MAP,
-    PATH,
-    RANDOM,
-    RANDOM_PREDICTED,
-    RATE,
-    SADDLE_RATE_ERROR,
-    SADDLE_SLOPE,
-    SLOPE,
-    SLOPE_ERROR,
-    TIMES,
-    WAIT,
-    WAIT_LIMIT,
-)
 from experiments.statistics import Statistic, of_record
 from icl_lab.claims import Quick
 from icl_lab.lab import Record, claims_of
@@ -52,14 +36,14 @@ def least(quantity: Quantity) -> Statistic:
 @of_record
 def cliff_width(record: Record, form: str) -> np.ndarray:
     """Time from .9 to .5 of log N, of the time up to .9: the longest of all cells."""
-    top, middle = WAIT(record, form=form)
+    top, middle = binary.WAIT(record, form=form)
     return ((middle - top) / top).max()[None]
 
 
 @of_record
 def narrowing(record: Record, form: str) -> np.ndarray:
     """Width of the cliff, the longest over L, at one N over that at the N before it: the largest over neighbours."""
-    top, middle = WAIT(record, form=form)
+    top, middle = binary.WAIT(record, form=form)
     widths = ((middle - top) / top).max(axis=1)
     return (widths[1:] / widths[:-1]).max()[None]
 
@@ -67,8 +51,8 @@ def narrowing(record: Record, form: str) -> np.ndarray:
 @of_record
 def shelf_drop(record: Record, form: str) -> np.ndarray:
     """Share of the way from log L to log N that the loss has gone at nine tenths of the wait, L = 4N: most over N."""
-    times, found = TIMES(record, form=form), []
-    for n, loss in zip(record.config["lengths"], LENGTHS_LOSS(record, form=form)):
+    times, found = binary.TIMES(record, form=form), []
+    for n, loss in zip(record.config["lengths"], binary.LENGTHS_LOSS(record, form=form)):
         wait = np.interp(-np.log(n) / 2, -loss, times)
         found.append((np.log(4 * n) - np.interp(0.9 * wait, times, loss)) / np.log(4))
     return np.max(found)[None]
@@ -77,18 +61,18 @@ def shelf_drop(record: Record, form: str) -> np.ndarray:
 @of_record
 def grows(record: Record, form: str, axis: str) -> np.ndarray:
     """Ratio of the waits of neighbouring cells, more pairs over fewer, or fewer labels over more: the smallest."""
-    wait = WAIT(record, form=form)[1]
+    wait = binary.WAIT(record, form=form)[1]
     return (wait[1:] / wait[:-1] if axis == "pairs" else wait[:, :-1] / wait[:, 1:]).min()[None]
 
 
 def limit_ratio(record: Record) -> np.ndarray:
     """Wait of the simplified form over its closed form for many pairs, at the longest prompts: farthest from 1."""
-    return farthest(WAIT(record, form="simplified")[1, -1] / WAIT_LIMIT(record)[-1], 1.0)
+    return farthest(binary.WAIT(record, form="simplified")[1, -1] / binary.WAIT_LIMIT(record)[-1], 1.0)
 
 
 def path_error(record: Record) -> np.ndarray:
     """alpha over its closed form in beta_1, less one, on the simplified flow once beta_1 is above .01: the largest."""
-    beta_1, alpha, _ = PATH(record, form="simplified").T
+    beta_1, alpha, _ = binary.PATH(record, form="simplified").T
     beta_1, alpha = beta_1[beta_1 > 0.01], alpha[beta_1 > 0.01]
     return farthest(alpha / balanced_alpha(beta_1, record.config["context_length"]) - 1, 0.0)
 
@@ -96,15 +80,15 @@ def path_error(record: Record) -> np.ndarray:
 @of_record
 def escape_slope(record: Record, form: str) -> np.ndarray:
     """Growth of the escape time per e-fold of the start, in units of 1/rate, at the two smallest: farthest from 1."""
-    times, scales = ESCAPE(record, form=form), record.config["scales"]
+    times, scales = binary.ESCAPE(record, form=form), record.config["scales"]
     folds = np.log(scales[-2] / scales[-1])
-    slopes = (times[:, :, -1] - times[:, :, -2]) * RATE(record, form=form)[:, None] / folds
+    slopes = (times[:, :, -1] - times[:, :, -2]) * binary.RATE(record, form=form)[:, None] / folds
     return farthest(slopes, 1.0)
 
 
 def random_ratio(form: str) -> Statistic:
     """(M,) escape time of a random start over the prediction from the start."""
-    return lambda record: RANDOM(record, form=form) / RANDOM_PREDICTED(record, form=form)
+    return lambda record: binary.RANDOM(record, form=form) / binary.RANDOM_PREDICTED(record, form=form)
 
 
 claim = claims_of("reddy.landscape", "Reddy 2023, ", interval="exact")
@@ -132,7 +116,7 @@ CLAIMS = (
                 f"slope_{form}",
                 "At the origin the slope is -(L-N)/(L(2N+1)) along xi (relative error of the closed form against "
                 f"differences, the largest over cells of N and L; {about}).",
-                largest(SLOPE_ERROR.at(form=form)), where="section on the loss", at_most=0.0, tolerance=1e-6,
+                largest(binary.SLOPE_ERROR.at(form=form)), where="section on the loss", at_most=0.0, tolerance=1e-6,
                 **_headline(form, 1), kind="identity",
                 reason="differences at 1e-3 in float64: their error is some 1e-7 of the slope",
             ),
@@ -140,16 +124,16 @@ CLAIMS = (
                 f"critical_{form}",
                 f"At L = N the slope of the origin is zero (largest entry over N; control: L > N, the cell "
                 f"where it is smallest; {about}).",
-                largest(SADDLE_SLOPE.at(form=form)), where="Fig. A.4", at_most=0.0, tolerance=1e-10,
-                **_headline(form, 2), control=least(SLOPE.at(form=form)), kind="identity",
+                largest(binary.SADDLE_SLOPE.at(form=form)), where="Fig. A.4", at_most=0.0, tolerance=1e-10,
+                **_headline(form, 2), control=least(binary.SLOPE.at(form=form)), kind="identity",
                 reason="rounding of the loss, 1e-15, over the step of the differences, 1e-3",
             ),
             claim(
                 f"saddle_{form}",
                 "At L = N the origin is a strict saddle, of the closed-form rate (relative error against differences, "
                 f"the largest over N; {about}).",
-                largest(SADDLE_RATE_ERROR.at(form=form)), where="Fig. A.4 (this lab)", at_most=0.0, tolerance=1e-4,
-                kind="identity",
+                largest(binary.SADDLE_RATE_ERROR.at(form=form)), where="Fig. A.4 (this lab)", at_most=0.0,
+                tolerance=1e-4, kind="identity",
                 reason="differences at 1e-3: rounding 1e-15 over 1e-6 and a curvature of some 1e-3 or more",
             ),
             claim(
@@ -238,8 +222,8 @@ def figures(record: Record) -> dict[str, Figure]:
     drawn.escape_panel(escape, record)
     drawn.random_panel(random, record)
     return {
-        "landscape": drawn.maps(record, MAP, record.config["labels"]),
-        "landscape_equal": drawn.maps(record, EQUAL_MAP, record.config["context_length"]),
+        "landscape": drawn.maps(record, binary.MAP, record.config["labels"]),
+        "landscape_equal": drawn.maps(record, binary.EQUAL_MAP, record.config["context_length"]),
         "waits": waits,
         "saddle": saddle,
     }
