@@ -39,7 +39,7 @@ def _rows(setting: Schedule, config: Config) -> list[Row]:
     if config.induction_members > 1:
         members[f"{OURS}, {config.induction_members} members"] = config.induction_members
     trained = {name: program(setting, m, full=name == FULL) for name, m in members.items()}
-    with chunks_of_fit({name: in_chunks(p, config.chunk, measure=None) for name, p in trained.items()}) as fits:
+    with chunks_of_fit({name: in_chunks(p, config.chunk) for name, p in trained.items()}) as fits:
         contenders = {PLAIN: (_plain_loop(setting, config.loop_steps), config.loop_steps)}
         contenders |= {name: (fits[name], members[name] * config.chunk) for name in trained}
         timings = take_turns(contenders, config.rounds)

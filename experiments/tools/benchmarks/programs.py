@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from experiments.tools.benchmarks.timing import Config
+from experiments.tools.benchmarks.timing import Config, Train
 from experiments.von_oswald import common
 from icl_lab.fast import batch_learner
 from icl_lab.models import LinearSelfAttention, Transformer, learner
@@ -61,18 +61,15 @@ def other_networks(config: Config) -> dict[str, Network]:
     }
 
 
-def by_fit(
-    network: Transformer, setting: common.Setting, chunk: int, members: int = 1, **options: Any
-) -> Callable[[Callable[[int, int], None]], Any]:
-    """``progress -> fit(...)``, in chunks, without end; ``options`` go before those that ``common.planned`` chooses."""
-    return in_chunks(program(network, setting, members), chunk, **options)
+def by_fit(network: Transformer, setting: common.Setting, chunk: int, members: int = 1) -> Train:
+    """``in_chunks`` of the program of a network."""
+    return in_chunks(program(network, setting, members), chunk)
 
 
-def in_chunks(p: Training, chunk: int, **options: Any) -> Callable[[Callable[[int, int], None]], Any]:
-    """``progress -> fit(...)`` of a program, as ``by_fit``."""
-    own = {name: options.pop(name) for name in vars(p) if name in options}  # what is left is of ``fit`` alone
-    endless = replace(p, steps=10**6 * chunk, measure_every=chunk, **own)
-    return lambda progress: endless.carried_out(progress=progress, **options)
+def in_chunks(p: Training, chunk: int) -> Train:
+    """``progress -> fit(...)`` of a program, in chunks, without end and without measurements."""
+    endless = replace(p, steps=10**6 * chunk, measure_every=chunk, measure=None)
+    return lambda progress: endless.carried_out(progress=progress)
 
 
 def by_plain_loop(network: Transformer, setting: common.Setting, steps: int) -> Callable[[], Any]:

@@ -12,7 +12,9 @@ import numpy as np
 
 from icl_lab.lab.flags import setting
 
-PARTS = ("steps", "others", "induction", "members", "startup", "identify")
+PARTS = ("steps", "others", "induction", "members", "startup")
+Train = Callable[[Callable[[int, int], None]], Any]
+"""``progress -> fit(..., progress=progress)``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,14 +115,14 @@ class _Stop(Exception):  # noqa: N818
 class _Chunks:
     """A call of ``fit`` on a thread of its own, held at every chunk boundary until it is called again."""
 
-    def __init__(self, train: Callable[[Callable[[int, int], None]], Any]):
+    def __init__(self, train: Train):
         self._go, self._there = threading.Semaphore(0), threading.Semaphore(0)
         self._stopping = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(train,), daemon=True)
         self._thread.start()
 
-    def _run(self, train: Callable[[Callable[[int, int], None]], Any]) -> None:
+    def _run(self, train: Train) -> None:
         try:
             self._go.acquire()
             if not self._stopping:  # before its first call, where another contender has failed
@@ -154,7 +156,7 @@ class _Chunks:
 
 
 @contextmanager
-def chunks_of_fit(trains: Mapping[str, Callable[[Callable[[int, int], None]], Any]]) -> Iterator[dict[str, Callable]]:
+def chunks_of_fit(trains: Mapping[str, Train]) -> Iterator[dict[str, Callable]]:
     """Trainings that run one chunk of ``fit`` at each call, so that they can take turns.
 
     Args:
