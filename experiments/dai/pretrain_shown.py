@@ -14,7 +14,7 @@ import numpy as np
 from experiments.dai.common import ENCODINGS, GAIN, TASKS, encodings, gated
 from experiments.dai.pretrain import CEILING, CURVE, END, FINAL, MEANING_ONLY, REACHED
 from experiments.panels import SERIES
-from experiments.statistics import Statistic, of_record
+from experiments.statistics import Statistic, among, of_record
 from icl_lab.claims import NOT_REACHED, NOT_RESOLVED, Criterion, Quick
 from icl_lab.lab import Claim, Record, claims_of
 from icl_lab.lab.style import THEORY, Figure, band, panels
@@ -38,11 +38,6 @@ def passed(positions: str) -> Statistic:
 def _trained(positions: str) -> Statistic:
     """(M,) 1 for a network that got through the mixture."""
     return lambda record: (REACHED(record, positions=positions) == len(STAGES)).astype(float)
-
-
-def _among_gated(positions: str, values: Statistic) -> Statistic:
-    """(M,) values of the networks that pass the gate, NaN for the others."""
-    return lambda record: np.where(passed(positions)(record) == 1, values(record), np.nan)
 
 
 @of_record
@@ -136,7 +131,7 @@ def _of(positions: str) -> tuple[Claim, ...]:
             f"zero_shot_{positions}",
             f"{with_positions} a gated network is near chance without demonstrations (accuracy less chance, mean of "
             "the tasks, which are drawn so that meanings alone are near chance).",
-            _among_gated(positions, zero_shot(positions)), near=0.0, tolerance=0.1,
+            among(passed(positions), zero_shot(positions)), near=0.0, tolerance=0.1,
             reason="meanings alone are within .25 of chance on either side, and six tasks are averaged",
             control=lambda record: (MEANING_ONLY(record) - _CHANCE).mean(-1),
         ),
@@ -144,19 +139,19 @@ def _of(positions: str) -> tuple[Claim, ...]:
             f"follows_meaning_{positions}",
             f"{with_positions} a gated network's zero-shot accuracy follows that of meanings alone (correlation over "
             "the six tasks, accuracies less chance).",
-            _among_gated(positions, follows_meaning(positions)), at_least=0.5,
+            among(passed(positions), follows_meaning(positions)), at_least=0.5,
             reason="half: words have few dimensions and tasks are six",
         ),
         _claim(
             f"polar_{positions}",
             f"{with_positions} a gated network answers polar tasks behind all demonstrations, accuracy .85 or more.",
-            _among_gated(positions, _behind_all(positions, "polar")), at_least=0.85, reason=PILOTS,
+            among(passed(positions), _behind_all(positions, "polar")), at_least=0.85, reason=PILOTS,
         ),
         _claim(
             f"topic_{positions}",
             f"{with_positions} a gated network answers the topic task of four classes behind all demonstrations with "
             "accuracy .5 or more, twice chance.",
-            _among_gated(positions, _behind_all(positions, "topic")), at_least=0.5,
+            among(passed(positions), _behind_all(positions, "topic")), at_least=0.5,
             reason="twice chance; pilots: .62, .75",
         ),
     )  # fmt: skip

@@ -6,8 +6,8 @@ import numpy as np
 
 from experiments import panels, statistics
 from experiments.depth.looped import END, ERROR, LEFT, LOOPS, WEIGHTS, Config, Optima, optima, root
-from experiments.statistics import Statistic, of_record, ratio
-from icl_lab.claims import FAILS, NOT_RESOLVED, NotRun, Quick
+from experiments.statistics import Statistic, of_record, place_of, ratio
+from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import THEORY, Axes, Figure
 from icl_lab.lab.style import panels as axes_grid
@@ -66,9 +66,7 @@ def loops(count: int, over: int | None, learner: str = "trained") -> Statistic:
 
     def at(record: Record, learner: str, count: int) -> np.ndarray:
         found = LOOPS(record, network="looped_3", learner=learner)
-        if count not in record.config["loops"]:
-            raise NotRun(f"{count} loops")
-        return found[:, record.config["loops"].index(count)]
+        return found[:, place_of(record, "loops", count, f"{count} loops")]
 
     if over is None:
         return lambda record: at(record, "trained", count) / at(record, "looped", count)

@@ -7,7 +7,7 @@ import numpy as np
 from experiments import panels
 from experiments.diversity import alignment as binary
 from experiments.diversity.regression import Floats, Law
-from experiments.statistics import Statistic, of_record
+from experiments.statistics import Statistic, of_record, place_of
 from icl_lab.claims import FAILS, NOT_RESOLVED, NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import THEORY, Axes, Figure
@@ -62,9 +62,7 @@ def in_order(*points: str) -> Statistic:
 
 def at(record: Record, diversity: float, context: float) -> Floats:
     """(M,) error at kappa."""
-    if diversity not in record.config["diversities"]:
-        raise NotRun(f"kappa = {diversity:g}")
-    return binary.KINK(record, context=context)[:, list(record.config["diversities"]).index(diversity)]
+    return binary.KINK(record, context=context)[:, place_of(record, "diversities", diversity, f"kappa = {diversity:g}")]
 
 
 @of_record
@@ -93,11 +91,8 @@ def peak(record: Record, tau: float) -> Floats:
 
 def crossing(record: Record, size: int) -> Floats:
     """(M,) smallest kappa at which predictions are as far from ridge as from dMMSE; the last, or the first, if none."""
-    sizes = list(record.config["compared"])
-    if size not in sizes:
-        raise NotRun(f"d = {size} among the distances")
-    both = binary.DISTANCE(record)
-    excess = (both["ridge"] - both["dmmse"])[:, sizes.index(size)]
+    at, both = place_of(record, "compared", size, f"d = {size} among the distances"), binary.DISTANCE(record)
+    excess = (both["ridge"] - both["dmmse"])[:, at]
     return np.array([_zero(each) for each in excess])
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from experiments import panels, statistics
 from experiments.long_prompts import softmax_heads as binary
-from experiments.statistics import Statistic, of_record
+from experiments.statistics import Statistic, among, of_record
 from icl_lab.claims import FAILS, NOT_RESOLVED, NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import THEORY, Axes, Figure, band
@@ -86,11 +86,6 @@ def opposite(record: Record) -> np.ndarray:
     return np.prod(binary.RATE(record, heads=2), axis=1) < 0
 
 
-def of_opposite(statistic: Statistic) -> Statistic:
-    """(M,) a statistic of two heads, NaN where they have one sign."""
-    return lambda record: np.where(opposite(record), statistic(record), np.nan)
-
-
 @of_record
 def uncancelled(record: Record, heads: int) -> np.ndarray:
     """(M,) |sum of the heads' eta| over the sum of |eta|: what is left of the mean label."""
@@ -115,7 +110,7 @@ CLAIMS = (
         "two_heads",
         "Two heads of opposite sign end at the least error of a step of gradient descent on centred inputs (ratio; "
         "control: one head).",
-        of_opposite(over_centred(2)), near=1.0, tolerance=0.03, control=over_centred(1), headline=2,
+        among(opposite, over_centred(2)), near=1.0, tolerance=0.03, control=over_centred(1), headline=2,
         reason=f"{_SAMPLED}; a scale of the logits of .2, where small ones need large weights, costs 2 %",
         quick=Quick(0.08, f"{_SHORT}; few members have heads of opposite sign", NOT_RESOLVED),
     ),
@@ -143,7 +138,7 @@ CLAIMS = (
     claim(
         "cancel",
         "The mean label cancels between two heads of opposite sign (|sum| over sum of sizes; control: one head).",
-        of_opposite(uncancelled(2)), at_most=0.05, control=uncancelled(1),
+        among(opposite, uncancelled(2)), at_most=0.05, control=uncancelled(1),
         reason=f"{_ADAM}; a share f leaves f^2 eta^2 / N of error, which training removes",
     ),
     *(
@@ -161,7 +156,7 @@ CLAIMS = (
             f"two_heads_{n}",
             f"Tested at {n} examples, two heads of opposite sign have the error of the centred step that is best for "
             "200 (ratio; control: one head).",
-            of_opposite(over_centred(2, n)), near=1.0, tolerance=0.05, control=over_centred(1, n),
+            among(opposite, over_centred(2, n)), near=1.0, tolerance=0.05, control=over_centred(1, n),
             reason="as two_heads, and 1 % of the rate is of first order here",
         )
         for n in (50, 100, 400)

@@ -7,7 +7,7 @@ from experiments.panels import ABOVE
 from experiments.reddy.clamping import CURVE, PARTS, STEPS, conditions
 from experiments.reddy.names import CONDITIONS
 from experiments.reddy.statistics import control_learns, onset_times, or_last, present
-from experiments.statistics import Statistic, of_record
+from experiments.statistics import of_record
 from icl_lab.claims import NOT_REACHED, Quick
 from icl_lab.lab import Record, claims_of
 from icl_lab.lab.style import Axes, Figure, band
@@ -19,35 +19,28 @@ def onsets(record: Record, condition: str) -> np.ndarray:
     return onset_times(CURVE(record, condition=condition, metric="ic"), STEPS(record), record.config)
 
 
+@of_record
 def delay(record: Record, condition: str) -> np.ndarray:
     """(M,) how much later the onset is than that of the member's control, over the steps for which a part is frozen.
 
-    Infinite where it never comes; no value where the control's does not.
+    Infinite where it never comes, so that such a member counts against a claim that it is short; no value where the
+    control's does not.
     """
     return (onsets(record, condition) - present(onsets(record, "control"))) / record.config["hold"]
 
 
+@of_record
 def least_delay(record: Record, condition: str) -> np.ndarray:
-    """(M,) the delay, up to the last step where the onset never comes: a lower bound."""
+    """(M,) the delay, up to the last step where the onset never comes: a lower bound, for a claim that it is long."""
     times = or_last(onsets(record, condition), STEPS(record))
     return (times - present(onsets(record, "control"))) / record.config["hold"]
-
-
-def _delay(condition: str) -> Statistic:
-    """(M,) the delay; a member that never learns counts against a claim that it is short."""
-    return lambda record: delay(record, condition)
-
-
-def _least_delay(condition: str) -> Statistic:
-    """(M,) a lower bound of the delay, for a claim that it is long."""
-    return lambda record: least_delay(record, condition)
 
 
 @of_record
 def _less_than(record: Record, other: str, condition: str) -> np.ndarray:
     """(M,) paired difference of two delays, at least; an ``other`` that alone never learns counts against it."""
     never = np.isinf(onsets(record, condition)) & np.isinf(onsets(record, other))
-    return np.where(never, np.nan, least_delay(record, condition) - delay(record, other))
+    return np.where(never, np.nan, least_delay(condition)(record) - delay(other)(record))
 
 
 @of_record
@@ -112,7 +105,7 @@ LEARNED = control_learns(onsets)
 CLAIMS = (
     claim(
         "cla_delays", "Freezing the classifier delays the onset by most of the time frozen (delay over that time).",
-        _least_delay("cla_held"), at_least=0.5, headline=1,
+        least_delay("cla_held"), at_least=0.5, headline=1,
         falsified_by="an onset that comes no later with the classifier frozen",
         reason="what must move first costs all of that time, what comes later none of it",
         quick=Quick(0.0, "100 steps; at this rate the onset comes after 2,000", NOT_REACHED, LEARNED),
@@ -121,7 +114,7 @@ CLAIMS = (
         claim(
             f"{name}_does_not_delay",
             f"Freezing {_NAMES[name]} while CLA is learned delays the onset by less than half of that time.",
-            _delay(f"{name}_held"), at_most=0.5, control=_least_delay("cla_held"),
+            delay(f"{name}_held"), at_most=0.5, control=least_delay("cla_held"),
             headline=2 if name == "ila1" else 0,
             falsified_by="an onset that waits until the attention is released",
             reason="the same half; it says nothing of later times: in this one the control's ILA1 hardly moves",
@@ -177,8 +170,8 @@ CLAIMS = (
     claim(
         "attention_lost",
         "Queries and keys that start afresh after the time for which parts are frozen cost less than half of it.",
-        _delay("attention_lost"), at_most=0.5, reason="the slow phase learns to answer, not to attend",
-        control=_least_delay("answer_lost"),
+        delay("attention_lost"), at_most=0.5, reason="the slow phase learns to answer, not to attend",
+        control=least_delay("answer_lost"),
     ),
     claim(
         "answer_before_attention",
@@ -236,7 +229,7 @@ def _delays(record: Record) -> Figure:
     figure, ((axes,),) = axes_grid(1, 1, shape=0.45)
     shown = conditions(record.config["only"])[1:]
     for at, condition in enumerate(shown):
-        _points(axes, at, least_delay(record, condition), LOOKS[condition])
+        _points(axes, at, least_delay(condition)(record), LOOKS[condition])
     for value in (0, 1):
         axes.axhline(value, color="0.6", linewidth=0.8)
     axes.set_xticks(range(len(shown)), [CONDITIONS[name].replace(", c", ",\nc") for name in shown], rotation=30)

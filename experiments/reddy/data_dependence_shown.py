@@ -9,9 +9,9 @@ from experiments.panels import ABOVE, SERIES
 from experiments.reddy.data_dependence import CURVES, chosen
 from experiments.reddy.panels import SOLUTIONS, guess_line
 from experiments.reddy.statistics import guesses
-from experiments.statistics import Statistic, of_record
+from experiments.statistics import Statistic, of_record, place_of
 from icl_lab.claims import FAILS, NOT_REACHED, Criterion, Quick
-from icl_lab.lab import Claim, NotRun, Record, claims_of
+from icl_lab.lab import Claim, Record, claims_of
 from icl_lab.lab.style import Figure, band
 from icl_lab.lab.style import panels as axes_grid
 
@@ -42,10 +42,8 @@ Measure = Callable[[Record, str, str], np.ndarray]
 
 def _of_burstiness(measure: Measure, record: Record, model: str, burstiness: int) -> np.ndarray:
     """(M, classes) at one B of the first sweep."""
-    grid = list(record.config["burstiness_grid"])
-    if burstiness not in grid:
-        raise NotRun(f"burstiness {burstiness}")
-    return measure(record, model, "classes")[:, :, grid.index(burstiness)]
+    at = place_of(record, "burstiness_grid", burstiness, f"burstiness {burstiness}")
+    return measure(record, model, "classes")[:, :, at]
 
 
 @of_record

@@ -9,9 +9,9 @@ from experiments.reddy import reduced_model_panels as drawn
 from experiments.reddy.reduced_model import CURVE, FROM, STEPS, flow
 from experiments.reddy.reduced_model_panels import NAMES, equal_level, equal_onset, onsets
 from experiments.reddy.statistics import learned, present, solved
-from experiments.statistics import Statistic, of_record
+from experiments.statistics import Statistic, of_record, place_of
 from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
-from icl_lab.lab import NotRun, Record, claims_of
+from icl_lab.lab import Record, claims_of
 from icl_lab.lab.style import Figure
 from icl_lab.lab.style import panels as axes_grid
 
@@ -91,10 +91,7 @@ def later(record: Record) -> np.ndarray:
 @of_record
 def equal_solves(record: Record, start: float) -> np.ndarray:
     """(M,) whether a member solves L = N from this value of the scalars."""
-    starts = list(record.config["starts"])
-    if start not in starts:
-        raise NotRun(f"start {start:g}")
-    curves = FROM["equal"](record, metric="ic")[starts.index(start)]
+    curves = FROM["equal"](record, metric="ic")[place_of(record, "starts", start, f"start {start:g}")]
     return learned(curves, equal_level(record))
 
 

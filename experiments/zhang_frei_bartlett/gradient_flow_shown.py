@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, largest, last, ratio
 from experiments.zhang_frei_bartlett.gradient_flow import DRIFT, GAP, ORDER, PREDICTED, QUIET, QUIET_TIME, course_of
 from icl_lab.claims import Quick
 from icl_lab.lab import Record, claims_of
@@ -49,9 +49,9 @@ def _course(
     return times, scale_course(times * factor, u, np.diag(spectrum), n, small_rate, size)
 
 
-def _over(record: Record, path: str, of: str) -> np.ndarray:
+def over(path: str, of: str) -> Statistic:
     """(M, R) what is measured over a path."""
-    return course_of(path)[1](record, of=of)
+    return lambda record: course_of(path)[1](record, of=of)
 
 
 def small_drifts(record: Record) -> np.ndarray:
@@ -86,22 +86,22 @@ def drift_ratio(record: Record) -> np.ndarray:
 
 def error(name: str, at: int = -1) -> Statistic:
     """(M,) error of a path's product, the last one by default."""
-    return lambda record: _over(record, name, "error")[:, at]
+    return lambda record: over(name, "error")(record)[:, at]
 
 
 def end_scale(name: str) -> Statistic:
     """(M,) last u of a path over that of the flow's limit."""
-    return lambda record: _over(record, name, "u")[:, -1] / record.metrics["flow_scale"]
+    return lambda record: over(name, "u")(record)[:, -1] / record.metrics["flow_scale"]
 
 
 def end_ratio(name: str, reference: str) -> Statistic:
     """(M,) last u of a path over the last u of another."""
-    return lambda record: _over(record, name, "u")[:, -1] / _over(record, reference, "u")[:, -1]
+    return ratio(last(over(name, "u")), last(over(reference, "u")))
 
 
 def largest_scale(name: str) -> Statistic:
     """(M,) largest u of a path over the u at which SGD's rate is the edge of stability."""
-    return lambda record: _over(record, name, "u").max(1) / record.metrics["edge_scale"]
+    return lambda record: over(name, "u")(record).max(1) / record.metrics["edge_scale"]
 
 
 def moved(start: int) -> Statistic:
@@ -112,11 +112,6 @@ def moved(start: int) -> Statistic:
 def course(start: int, *, limit: bool = False) -> Statistic:
     """(M,) last u of SGD along the optimal weights from one of the starts, over the predicted one."""
     return lambda record: QUIET(record)[:, start, -1] / predicted_courses(record, limit=limit)[start, -1]
-
-
-def largest_balance(name: str) -> Statistic:
-    """(M,) largest size of the balance over a path."""
-    return lambda record: np.abs(_over(record, name, "balance")).max(1)
 
 
 claim = claims_of("zhang_frei_bartlett.gradient_flow", where="this lab")
@@ -136,8 +131,8 @@ CLAIMS = (
     ),
     claim(
         "flow_balance", "Population gradient flow keeps u^2 - |U11|_F^2 = 0 (largest size over the path).",
-        largest_balance("flow"), near=0.0, tolerance=1e-5, where=_THEOREM, kind="identity",
-        control=largest_balance("sgd"), reason="tolerances of the solver over the whole path",
+        largest(over("flow", "balance")), near=0.0, tolerance=1e-5, where=_THEOREM, kind="identity",
+        control=largest(over("sgd", "balance")), reason="tolerances of the solver over the whole path",
     ),
     claim(
         "gd_order", "Population GD is the flow to first order: its largest distance is linear in the rate (exponent).",
@@ -155,7 +150,7 @@ CLAIMS = (
     ),
     claim(
         "adam_product", "Adam ends nearer to u U11 = Gam^-1 than SGD (ratio of the relative errors).",
-        lambda record: error("adam")(record) / error("sgd")(record), at_most=1.0,
+        ratio(error("adam"), error("sgd")), at_most=1.0,
         reason="an ordering, paired by member",
     ),
     *(

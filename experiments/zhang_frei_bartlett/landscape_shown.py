@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.statistics import Statistic, of_record
+from experiments.statistics import Statistic, of_record, place_of
 from experiments.zhang_frei_bartlett.landscape import CURVATURE, ENDS, MIXED, OPTIMUM, PAIR, PREDICTED, SPURIOUS
 from icl_lab.claims import Quick
 from icl_lab.lab import NotRun, Record, claims_of
@@ -30,10 +30,8 @@ def minima(record: Record) -> np.ndarray:
 
 def at_scale(record: Record, scale: float | None) -> int:
     """Index of a scale of the starts, None for the smallest; ``NotRun`` where it is not among them."""
-    scales = list(record.config["scales"])
-    if scale is not None and scale not in scales:
-        raise NotRun(f"scale {scale:g}")
-    return scales.index(min(scales) if scale is None else scale)
+    scale = min(record.config["scales"]) if scale is None else scale
+    return place_of(record, "scales", scale, f"scale {scale:g}")
 
 
 def reached(where: int, scale: float) -> Statistic:

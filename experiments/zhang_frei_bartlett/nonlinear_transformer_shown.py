@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, difference
 from experiments.zhang_frei_bartlett.nonlinear_transformer import ERROR, INTERVAL, LEAST_SQUARES, LOSS, STEPS, tested
 from experiments.zhang_frei_bartlett.prefixes import COVARIANCES, POSITIONS, TRAINED, linear_attention_error, tests_of
 from icl_lab.claims import NOT_REACHED, Criterion
@@ -74,11 +74,6 @@ def rise(covariance: str, test: str, positions: str = "with") -> Statistic:
         return np.log10(errors[:, n + 1 : 2 * n + 1].mean(axis=1) / errors[:, n])
 
     return pooled(of_length)
-
-
-def difference(one: Statistic, other: Statistic) -> Statistic:
-    """(M,) one statistic minus another, member by member."""
-    return lambda record: one(record) - other(record)
 
 
 def _learned(record: Record) -> bool:

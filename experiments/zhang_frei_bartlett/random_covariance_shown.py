@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from experiments import panels
-from experiments.statistics import Statistic, of_record
+from experiments.statistics import Statistic, of_record, place_of
 from experiments.zhang_frei_bartlett.random_covariance import EDGES, FACTOR, LAYER, LEAST_SQUARES, PRODUCT, RISK, SLOPE
 from icl_lab.claims import Quick
 from icl_lab.lab import NotRun, Record, claims_of
@@ -66,10 +66,7 @@ def _floor(name: str) -> Statistic:
 @of_record
 def _longest(record: Record, c: float) -> np.ndarray:
     """(M,) the normalised risk under Exp(1) at the largest test length and the scale c."""
-    config = record.config
-    if c not in config["scales"]:
-        raise NotRun(f"scale {c:g}")
-    longest, scale = int(np.argmax(config["test_lengths"])), config["scales"].index(c)
+    longest, scale = int(np.argmax(record.config["test_lengths"])), place_of(record, "scales", c, f"scale {c:g}")
     return RISK(record, training="exponential")[:, longest, scale] / c
 
 
