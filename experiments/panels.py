@@ -1,12 +1,13 @@
 """Panels that figures of several papers share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from icl_lab.lab.style import LEARNERS, THEORY, Axes, band, viridis
+from icl_lab.lab import Record
+from icl_lab.lab.style import LEARNERS, THEORY, Axes, Figure, band, panels, viridis
 
 ABOVE: dict = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "columnspacing": 1.0, "handlelength": 1.5}
 """Where a legend does not cover its curves."""
@@ -20,6 +21,15 @@ SERIES: tuple[dict, ...] = (
     {"color": "#CC79A7", "linestyle": (0, (5, 1)), "marker": "v"},
 )
 """Looks of the values of a grid, which are no learners of ``icl_lab.lab.style``."""
+
+
+def side_by_side(record: Record, *draw: Callable[[Axes, Record], None], columns: int = 0, **size: Any) -> Figure:
+    """A figure with a panel for each ``draw(axes, record)``, so many beside each other (0: all)."""
+    columns = columns or len(draw)
+    figure, grid = panels(columns, -(-len(draw) // columns), **size)
+    for axes, one in zip(grid.flat, draw):
+        one(axes, record)
+    return figure
 
 
 def shift_panel(

@@ -8,7 +8,6 @@ from experiments.statistics import Statistic, of_record
 from icl_lab.claims import NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import THEORY, Axes, Figure
-from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import effective_length
 
 
@@ -207,11 +206,7 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Error over the effective length, under other correlations, and over N at one effective length."""
-    figure, ((lengths, shifts, collapse),) = axes_grid(3, 1, shape=0.73)
-    _lengths(lengths, record)
-    _shifts(shifts, record)
-    _collapse(collapse, record)
-    return {"effective_length": figure}
+    return {"effective_length": panels.side_by_side(record, _lengths, _shifts, _collapse, shape=0.73)}
 
 
 def _lengths(axes: Axes, record: Record) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 from experiments.dai.mixer_looks import looks
 from experiments.dai.mixers import chosen, label
 from experiments.dai.momentum_tasks import CEILING, END, FINAL, REACHED
-from experiments.panels import ABOVE
+from experiments.panels import ABOVE, side_by_side
 from icl_lab.lab import Record, claims_of
-from icl_lab.lab.style import SPARSE, Axes, Figure, band, panels
+from icl_lab.lab.style import SPARSE, Axes, Figure, band
 
 PUBLISHED = 0.028
 """Mean gain of accuracy on the six data sets of Table 7: 51.9 to 54.7 %."""
@@ -95,11 +95,7 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Table 7 as a figure: by task, by number of demonstrations, and the way there."""
-    figure, (row,) = panels(3, 1, shape=0.85)
-    _tasks(row[0], record)
-    _demonstrations(row[1], record)
-    _steps(row[2], record)
-    return {"tasks": figure}
+    return {"tasks": side_by_side(record, _tasks, _demonstrations, _steps, shape=0.85)}
 
 
 def _tasks(axes: Axes, record: Record) -> None:

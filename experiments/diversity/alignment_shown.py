@@ -11,7 +11,6 @@ from experiments.statistics import Statistic, of_record, place_of
 from icl_lab.claims import FAILS, NOT_RESOLVED, NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import THEORY, Axes, Figure
-from icl_lab.lab.style import panels as axes_grid
 
 SAID = {
     "isotropic": "isotropic tasks", "few_tasks": "as many tasks as inputs", "few_prompts": "few prompts",
@@ -187,11 +186,7 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Errors over 1/d; error over kappa; distances over kappa."""
-    figure, ((sizes, tasks, distances),) = axes_grid(3, 1, width=2.25, height=2.6)
-    _sizes(sizes, record)
-    _tasks(tasks, record)
-    _distances(distances, record)
-    return {"alignment": figure}
+    return {"alignment": panels.side_by_side(record, _sizes, _tasks, _distances, width=2.25, height=2.6)}
 
 
 def _sizes(axes: Axes, record: Record) -> None:

@@ -8,7 +8,6 @@ from experiments.statistics import Statistic, among, of_record
 from icl_lab.claims import FAILS, NOT_RESOLVED, NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import THEORY, Axes, Figure, band
-from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import softmax_expansion, softmax_scale
 
 
@@ -166,11 +165,7 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Error over training, at other lengths, and over the scale of the logits."""
-    figure, ((course, lengths, scales),) = axes_grid(3, 1, width=2.25, height=2.6)
-    _course(course, record)
-    _lengths(lengths, record)
-    _scales(scales, record)
-    return {"softmax_heads": figure}
+    return {"softmax_heads": panels.side_by_side(record, _course, _lengths, _scales, width=2.25, height=2.6)}
 
 
 def _look(heads: int) -> dict:

@@ -9,7 +9,6 @@ from experiments.statistics import Statistic, of_record
 from icl_lab.claims import NOT_RESOLVED, NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import THEORY, Axes, Figure, band
-from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import lms_errors, tracking
 
 
@@ -192,13 +191,9 @@ LABELS = {"linear": "linear attention", "delta": "DeltaNet", "normalised": "norm
 
 def figures(record: Record) -> dict[str, Figure]:
     """Error over N, loss over training, and the error over the examples of a walking task."""
-    config = config_of(record)
-    figure, (axes,) = axes_grid(3 if config.walk else 2, 1, width=3.2, height=2.9)
-    _lengths(axes[0], record)
-    _trainings(axes[1], record)
-    if config.walk:
-        _walking(axes[2], record)
-    for one in axes:
+    shown = (_lengths, _trainings, _walking)[: 3 if config_of(record).walk else 2]
+    figure = panels.side_by_side(record, *shown, width=3.2, height=2.9)
+    for one in figure.axes:
         one.legend(ncols=1, **panels.ABOVE)
     return {"delta_rule": figure}
 

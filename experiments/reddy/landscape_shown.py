@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.panels import side_by_side
 from experiments.reddy import landscape as binary
 from experiments.reddy import landscape_panels as drawn
 from experiments.statistics import Statistic, of_record
@@ -11,7 +12,6 @@ from icl_lab.claims import Quick
 from icl_lab.lab import Record, claims_of
 from icl_lab.lab.quantities import Quantity
 from icl_lab.lab.style import Figure
-from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import balanced_alpha
 
 FORMS = {"simplified": "simplified form", "mean_field": "mean field"}
@@ -212,18 +212,10 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Maps at L > N and L = N with the flow on them; the course of the loss, and the waits; the saddle."""
-    waits, ((course, logits), (lengths, factors)) = axes_grid(2, 2)
-    drawn.course_panel(course, record)
-    drawn.logits_panel(logits, record)
-    drawn.lengths_panel(lengths, record)
-    drawn.factors_panel(factors, record)
-    saddle, ((plane, escape, random),) = axes_grid(3, 1)
-    drawn.plane_panel(plane, record)
-    drawn.escape_panel(escape, record)
-    drawn.random_panel(random, record)
+    waits = (drawn.course_panel, drawn.logits_panel, drawn.lengths_panel, drawn.factors_panel)
     return {
         "landscape": drawn.maps(record, binary.MAP, record.config["labels"]),
         "landscape_equal": drawn.maps(record, binary.EQUAL_MAP, record.config["context_length"]),
-        "waits": waits,
-        "saddle": saddle,
+        "waits": side_by_side(record, *waits, columns=2),
+        "saddle": side_by_side(record, drawn.plane_panel, drawn.escape_panel, drawn.random_panel),
     }

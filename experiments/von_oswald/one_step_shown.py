@@ -9,7 +9,7 @@ from experiments import panels
 from experiments.onsets import at_exact_start, half_drop_times
 from experiments.statistics import Statistic, last, of_record
 from experiments.von_oswald import one_step as binary
-from experiments.von_oswald.panels import cosine_panel, loss_lines, mark_above
+from experiments.von_oswald.panels import cosine_panel, drops, late, loss_lines, mark_above
 from experiments.von_oswald.tuning import best_step, zero_loss
 from icl_lab.claims import FAILS, HOLDS, NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of, from_json
@@ -46,8 +46,7 @@ def onset_times(record: Record, batch: int) -> np.ndarray:
 
 def waits(record: Record, batch: int) -> np.ndarray:
     """(M,) 1 for members of an onset ensemble whose half drop comes at least twice as late as the median's."""
-    times = onset_times(record, batch)
-    return (times >= 2 * np.median(times)).astype(float)
+    return late(onset_times(record, batch))
 
 
 def plateau_levels(record: Record) -> np.ndarray:
@@ -203,12 +202,8 @@ def _onsets(record: Record) -> Figure:
         axes.set_ylim(top=0.45)
         axes.locator_params(axis="x", nbins=4)
         axes.legend(loc="center right")
-    for batch, shade, hatch in zip(batches, ("#0072B2", "#E69F00", "#009E73"), ("", "///", "...")):
-        times = onset_times(record, batch)
-        bins = np.geomspace(min(100, 0.1 * config.onset_steps), config.onset_steps, 25).tolist()
-        dropped = times[np.isfinite(times)]
-        label = f"batch {batch}: {dropped.size} of {times.size}"
-        row[-1].hist(dropped, bins=bins, color=shade, hatch=hatch, alpha=0.6, label=label)
-    row[-1].set(xscale="log", title="when members drop", xlabel="step at half of the drop", ylabel="members")
-    row[-1].legend()
+    looks = zip(batches, ("#0072B2", "#E69F00", "#009E73"), ("", "///", "..."))
+    found = {f"batch {batch}": (onset_times(record, batch), color, hatch) for batch, color, hatch in looks}
+    drops(row[-1], found, np.geomspace(min(100, 0.1 * config.onset_steps), config.onset_steps, 25).tolist())
+    row[-1].set_title("when members drop")
     return figure

@@ -55,6 +55,21 @@ def cosine_panel(axes: Axes, steps: np.ndarray, curves: Mapping[str, np.ndarray]
         axes.legend()
 
 
+def late(times: np.ndarray) -> np.ndarray:
+    """(M,) 1 for members whose half drop comes at least twice as late as the median's."""
+    return (times >= 2 * np.median(times)).astype(float)
+
+
+def drops(axes: Axes, ensembles: Mapping[str, tuple[np.ndarray, str, str]], bins: Sequence[float]) -> None:
+    """When members have done half of their drop: (M,) times, infinite if never, a colour and a hatch by ensemble."""
+    for name, (times, color, hatch) in ensembles.items():
+        found = times[np.isfinite(times)]
+        label = f"{name}: {found.size} of {times.size}"
+        axes.hist(found, bins=bins, color=color, hatch=hatch, alpha=0.6, label=label)
+    axes.set(xscale="log", xlabel="step at half of the drop", ylabel="members")
+    axes.legend()
+
+
 def mark_above(axes: Axes, x: Sequence[float], members: np.ndarray) -> None:
     """Says at the upper edge how many of (X, M) values lie above it."""
     top = axes.get_ylim()[1]

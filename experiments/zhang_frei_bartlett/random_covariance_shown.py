@@ -11,7 +11,6 @@ from experiments.zhang_frei_bartlett.random_covariance import EDGES, FACTOR, LAY
 from icl_lab.claims import Quick
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.style import THEORY, Axes, Figure, viridis
-from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import expected_variance, random_covariance_risk
 
 _LOOKS: tuple[dict, ...] = (
@@ -204,12 +203,8 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """What is learned; risk over the test length; larger variances; the factor of a coordinate by its size."""
-    figure, ((learned, lengths), (scales, factor)) = axes_grid(2, 2)
-    _diagonals(learned, record)
-    _lengths(lengths, record)
-    _scales(scales, record)
-    _factor(factor, record)
-    return {"random_covariance": figure}
+    shown = (_diagonals, _lengths, _scales, _factor)
+    return {"random_covariance": panels.side_by_side(record, *shown, columns=2)}
 
 
 def _diagonals(axes: Axes, record: Record) -> None:

@@ -1,15 +1,16 @@
 """What ``staircase`` claims and shows: functions of its record."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from experiments.panels import side_by_side
 from experiments.statistics import of_record
 from experiments.zhang_frei_bartlett import staircase as binary
 from icl_lab.claims import NOT_RESOLVED, Quick
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.style import THEORY, Axes, Figure, band
-from icl_lab.lab.style import panels as axes_grid
 
 NEAR = 0.02  # of what there is to gain: how near a level the loss counts as resting on it
 
@@ -146,16 +147,12 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Loss of separate and merged attention with the levels; predicted times; ranks."""
-    figure, ((separate, merged),) = axes_grid(2, 1, shape=0.58)
-    _separate(separate, record)
-    _merged(merged, record)
-    times, ((halves, escape),) = axes_grid(2, 1)
-    _halves(halves, record)
-    _escape(escape, record)
-    ranks, axes = axes_grid(len(record.config["ranks"]), 1, shape=0.74)
-    for one, rank in zip(axes[0], record.config["ranks"]):
-        _rank(one, record, rank)
-    return {"staircase": figure, "times": times, "ranks": ranks}
+    ranks = [partial(_rank, rank=rank) for rank in record.config["ranks"]]
+    return {
+        "staircase": side_by_side(record, _separate, _merged, shape=0.58),
+        "times": side_by_side(record, _halves, _escape),
+        "ranks": side_by_side(record, *ranks, shape=0.74),
+    }
 
 
 def _levels(axes: Axes, levels: np.ndarray) -> None:
