@@ -124,13 +124,7 @@ def figures(record: Record) -> dict[str, Figure]:
     figure, rows = panels(3, len(TASKS))
     for task, row in zip(TASKS, rows):
         for name, look in looks(tuple(record.config["mixers"])).items():
-            band(
-                row[0],
-                STEPS(record),
-                of(record, CURVE.at(task=task, metric="accuracy"), name),
-                None,
-                **look | SPARSE,
-            )
+            band(row[0], STEPS(record), of(record, CURVE.at(task=task, metric="accuracy"), name), None, **look | SPARSE)
         row[0].axhline(ACQUIRED, color="0.6", linewidth=0.8)
         row[0].set(xlabel="training step", ylabel="accuracy", title=TITLES[task], ylim=(0, 1.02))
         row[0].legend(ncols=2, **ABOVE)

@@ -3,16 +3,7 @@
 import numpy as np
 
 from experiments.identification.label_outsiders import KINDS
-from experiments.identification.labels import (
-    DISTANCE,
-    EQUAL,
-    NAMES,
-    OUTSIDE,
-    PLANT,
-    PLANTED,
-    READ,
-    WRONG,
-)
+from experiments.identification.labels import DISTANCE, EQUAL, NAMES, OUTSIDE, PLANT, PLANTED, READ, WRONG
 from experiments.statistics import of_record
 from icl_lab.claims import FAILS
 from icl_lab.identify.labels import BAR

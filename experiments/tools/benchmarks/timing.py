@@ -25,9 +25,7 @@ class Config:
         PARTS[:3], "parts to run; members, for accelerators, joins the default there", choices=PARTS
     )
     networks: tuple[str, ...] = setting(
-        ("looped_1", "looped_2", "free_5"),
-        "networks to train",
-        choices=("looped_1", "looped_2", "free_5"),
+        ("looped_1", "looped_2", "free_5"), "networks to train", choices=("looped_1", "looped_2", "free_5")
     )
     rounds: int = setting(9, "rounds in which everything that is compared takes turns", at_least=1)
     batch: int = setting(2048, "tasks in a training step", at_least=1)

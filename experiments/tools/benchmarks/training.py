@@ -1,13 +1,6 @@
 """Training steps against the plain baseline, and many members in one program."""
 
-from experiments.tools.benchmarks.programs import (
-    Network,
-    by_fit,
-    by_plain_loop,
-    disagreement,
-    networks,
-    other_networks,
-)
+from experiments.tools.benchmarks.programs import Network, by_fit, by_plain_loop, disagreement, networks, other_networks
 from experiments.tools.benchmarks.timing import Config, Row, chunks_of_fit, row, take_turns
 
 PLAIN, FIT = "plain loop", "fit"
