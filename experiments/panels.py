@@ -13,6 +13,15 @@ ABOVE: dict = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "columnspaci
 """Where a legend does not cover its curves."""
 
 
+def described(axes: Axes, columns: int = 0, about: str | None = None, **properties: Any) -> None:
+    """Sets properties of a panel, as ``Axes.set``, and its legend, whose title is ``about``.
+
+    It stands above the panel in so many columns; 0: where there is room.
+    """
+    axes.set(**properties)
+    axes.legend(title=about, **({"ncols": columns} | ABOVE if columns else {}))
+
+
 SERIES: tuple[dict, ...] = (
     {"color": "#000000", "linestyle": "-", "marker": "o"},
     {"color": "#D55E00", "linestyle": "--", "marker": "s"},
@@ -40,8 +49,7 @@ def shift_panel(
         band(axes, x, values, learner, marker=LEARNERS[learner]["marker"], markevery=max(1, len(x) // 6))
     if training is not None:
         axes.axvline(training, color="0.6", linewidth=0.8)
-    axes.set(yscale="log", xlabel=label, ylabel="loss")
-    axes.legend()
+    described(axes, yscale="log", xlabel=label, ylabel="loss")
 
 
 def points_panel(
@@ -61,8 +69,7 @@ def points_panel(
         axes.plot(at, np.nanmedian(values, axis=1), markersize=5, label=style["label"], **look)
     if theory is not None:
         axes.plot(*theory, **THEORY, label="theory")
-    axes.set(xlabel=label, ylabel="loss")
-    axes.legend()
+    described(axes, xlabel=label, ylabel="loss")
 
 
 def theory_line(axes: Axes, x: ArrayLike, y: ArrayLike) -> None:
@@ -81,8 +88,7 @@ def family_panel(axes: Axes, steps: np.ndarray, curves: np.ndarray, labels: Sequ
     """Loss over training of a family of settings, (S, M, R), as bands from dark to light."""
     for members, label, look in zip(curves, labels, family(len(labels))):
         band(axes, steps, members, **look, label=label)
-    axes.set(xlabel="training step", ylabel="loss")
-    axes.legend(ncols=len(labels) if len(labels) <= 3 else -(-len(labels) // 2), **ABOVE)
+    described(axes, len(labels) if len(labels) <= 3 else -(-len(labels) // 2), xlabel="training step", ylabel="loss")
 
 
 def bars(axes: Axes, x: ArrayLike, members: np.ndarray, label: str, look: Mapping[str, str]) -> None:

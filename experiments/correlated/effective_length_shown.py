@@ -221,8 +221,7 @@ def _lengths(axes: Axes, record: Record) -> None:
     fine = np.linspace(1, config.context_length, 60)
     axes.plot(fine, [_independent(config, n) for n in fine], **THEORY, label="theory")
     axes.set(xlabel=r"effective length $N^2/\mathrm{tr} K^2$", ylabel="error", ylim=(0, 1))
-    axes.set_title("one curve for all correlations")
-    axes.legend(ncols=2, **panels.ABOVE)
+    panels.described(axes, 2, title="one curve for all correlations")
 
 
 def _independent(config: binary.Config, length: float) -> float:

@@ -9,7 +9,7 @@ from experiments.dai.mixer_looks import looks
 from experiments.dai.mixers import chosen, label, of
 from experiments.dai.momentum_icl import CURVE, STEPS, TASKS
 from experiments.onsets import crossing
-from experiments.panels import ABOVE
+from experiments.panels import described
 from icl_lab.claims import NOT_REACHED, Criterion, Quick
 from icl_lab.lab import Claim, Record, claims_of
 from icl_lab.lab.style import SPARSE, Axes, Figure, band, panels
@@ -126,8 +126,7 @@ def figures(record: Record) -> dict[str, Figure]:
         for name, look in looks(tuple(record.config["mixers"])).items():
             band(row[0], STEPS(record), of(record, CURVE.at(task=task, metric="accuracy"), name), None, **look | SPARSE)
         row[0].axhline(ACQUIRED, color="0.6", linewidth=0.8)
-        row[0].set(xlabel="training step", ylabel="accuracy", title=TITLES[task], ylim=(0, 1.02))
-        row[0].legend(ncols=2, **ABOVE)
+        described(row[0], 2, xlabel="training step", ylabel="accuracy", title=TITLES[task], ylim=(0, 1.02))
         _members(row[1], record, times(record, task) * STEPS(record)[-1], f"steps to accuracy {ACQUIRED:g}")
         row[1].set_title("when it is learned")
         harder = "longer strings" if task == "strings" else "twice the words"

@@ -11,7 +11,7 @@ from experiments.dai.mixed_language import falls_from
 from experiments.dai.mixer_looks import looks
 from experiments.dai.mixers import chosen, kind, label, of
 from experiments.dai.momentum_language_model import ETA, FINAL, LAGS, LOSS, STEPS
-from experiments.panels import ABOVE, bars, side_by_side
+from experiments.panels import ABOVE, bars, described, side_by_side
 from icl_lab.lab import Record
 from icl_lab.lab.intervals import t_interval
 from icl_lab.lab.style import SPARSE, THEORY, Axes, Figure, band
@@ -124,8 +124,7 @@ def _gap(axes: Axes, record: Record) -> None:
         axes.axhline(mean, **THEORY, label=label)
     change = f"judged: changes by {drift_of_gap(record)[0]:+.3f}"
     axes.axvspan(end_of_rate / 2, end_of_rate, color="#0072B2", alpha=0.12, linewidth=0, label=change)
-    axes.set(xlabel="training step", ylabel="vanilla's loss less momentum's (nats)", title="the gap closes")
-    axes.legend(**ABOVE)
+    described(axes, 1, xlabel="training step", ylabel="vanilla's loss less momentum's (nats)", title="the gap closes")
 
 
 def _curves(axes: Axes, record: Record) -> None:
@@ -134,8 +133,7 @@ def _curves(axes: Axes, record: Record) -> None:
     axes.axhline(record.metrics["unigram"], color="0.6", linewidth=0.8, label="without context")
     lowest = float(np.nanmin(LOSS(record)))
     axes.set_ylim(lowest - 0.05, max(record.metrics["unigram"] + 0.1, lowest + 0.5))
-    axes.set(xlabel="training step", ylabel="validation loss (nats a byte)", title="training")
-    axes.legend(ncols=2, **ABOVE)
+    described(axes, 2, xlabel="training step", ylabel="validation loss (nats a byte)", title="training")
 
 
 def _behind(axes: Axes, record: Record) -> None:
@@ -145,8 +143,7 @@ def _behind(axes: Axes, record: Record) -> None:
         if name != "vanilla":
             band(axes, STEPS(record), of(record, LOSS, name) - vanilla, None, **look | SPARSE)
     axes.axhline(0, color="black", linewidth=0.8)
-    axes.set(xlabel="training step", ylabel="loss less vanilla's (nats a byte)", title="lead over vanilla")
-    axes.legend(ncols=2, **ABOVE)
+    described(axes, 2, xlabel="training step", ylabel="loss less vanilla's (nats a byte)", title="lead over vanilla")
 
 
 def _differences(axes: Axes, record: Record) -> None:
@@ -163,8 +160,7 @@ def _differences(axes: Axes, record: Record) -> None:
         axes.errorbar(at, middle, np.array(ends).T, linestyle="", marker=marker, color=tone, label=f"context {length}")
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
-    axes.set(ylabel="final loss less vanilla's (nats a byte)", title="at the end, by context")
-    axes.legend(ncols=3, **ABOVE)
+    described(axes, 3, ylabel="final loss less vanilla's (nats a byte)", title="at the end, by context")
 
 
 def _lags(axes: Axes, record: Record) -> None:
@@ -174,8 +170,7 @@ def _lags(axes: Axes, record: Record) -> None:
         band(axes, 1 + np.arange(share.shape[-1]), share, None, **look | SPARSE)
     axes.set_xscale("log", base=2)
     axes.set(xlabel="tokens, counted back from the current one", ylabel="share of attention (mean over layers)")
-    axes.set_title("how far back")
-    axes.legend(ncols=2, **ABOVE)
+    described(axes, 2, title="how far back")
 
 
 def _mean_lags(axes: Axes, record: Record) -> None:
@@ -188,8 +183,7 @@ def _mean_lags(axes: Axes, record: Record) -> None:
         look = {"color": ("#0072B2", "#D55E00", "#000000")[i], "marker": "os^"[i]}
         bars(axes, at, values.T, f"layer {layer + 1}", look)
     axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
-    axes.set(ylabel="mean lag of attention (tokens)", title="mean lag")
-    axes.legend(ncols=3, **ABOVE)
+    described(axes, 3, ylabel="mean lag of attention (tokens)", title="mean lag")
 
 
 def _coefficients(axes: Axes, record: Record, name: str) -> None:
@@ -201,5 +195,4 @@ def _coefficients(axes: Axes, record: Record, name: str) -> None:
             text = f"layer {layer + 1}" if head == 0 and layer < 4 else None
             axes.plot(STEPS(record), curves[:, layer, head], color=tone, linestyle=dash, label=text)
     axes.set(xlabel="training step", ylabel=r"learned coefficient $\eta$ of each head", ylim=(0, 1))
-    axes.set_title("coefficients")
-    axes.legend(ncols=4, **ABOVE)
+    described(axes, 4, title="coefficients")

@@ -7,7 +7,7 @@ import numpy as np
 from experiments.dai.mixer_looks import looks
 from experiments.dai.mixers import eta_of, kind, label, momenta, of
 from experiments.dai.momentum_regression import COMPARED, ETA, FINAL, LOSS, PENALTY, STEPS
-from experiments.panels import ABOVE
+from experiments.panels import ABOVE, described
 from icl_lab.lab import Record
 from icl_lab.lab.style import SPARSE, THEORY, Axes, Figure, band, panels
 
@@ -160,5 +160,4 @@ def _copying(axes: Axes, record: Record) -> None:
     axes.axhline(record.metrics["alternating_best_step"], **THEORY, label="best step of GD")
     axes.axhline(record.metrics["alternating_zero"], color="0.6", linewidth=0.8, label="predicting 0")
     axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
-    axes.set(ylabel="final loss", ylim=(0, 1.2 * record.metrics["alternating_zero"]))
-    axes.legend(ncols=2, **ABOVE)
+    described(axes, 2, ylabel="final loss", ylim=(0, 1.2 * record.metrics["alternating_zero"]))

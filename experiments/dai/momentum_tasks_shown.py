@@ -11,7 +11,7 @@ import numpy as np
 from experiments.dai.mixer_looks import looks
 from experiments.dai.mixers import chosen, label
 from experiments.dai.momentum_tasks import CEILING, END, FINAL, REACHED
-from experiments.panels import ABOVE, side_by_side
+from experiments.panels import described, side_by_side
 from icl_lab.lab import Record, claims_of
 from icl_lab.lab.style import SPARSE, Axes, Figure, band
 
@@ -116,8 +116,7 @@ def _tasks(axes: Axes, record: Record) -> None:
         axes.hlines(chance[t], *ends, color="0.5", linewidth=0.8, label="" if t else "chance")
         axes.hlines(CEILING(record)[:, t].mean(), *ends, color="black", linestyle=":", label="" if t else "Bayes")
     axes.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right")
-    axes.set(ylabel="accuracy", title="every network", ylim=(-0.02, 1.02))
-    axes.legend(ncols=2, **ABOVE)
+    described(axes, 2, ylabel="accuracy", title="every network", ylim=(-0.02, 1.02))
 
 
 def _demonstrations(axes: Axes, record: Record) -> None:
@@ -127,8 +126,7 @@ def _demonstrations(axes: Axes, record: Record) -> None:
         curves = FINAL(record)[i].mean(1)
         own = curves[came[i]] if came[i].any() else curves
         band(axes, np.arange(own.shape[1]), own, **look | SPARSE)
-    axes.set(xlabel="demonstrations", ylabel="accuracy, mean of tasks")
-    axes.legend(ncols=2, title="that came through", **ABOVE)
+    described(axes, 2, "that came through", xlabel="demonstrations", ylabel="accuracy, mean of tasks")
 
 
 def _steps(axes: Axes, record: Record) -> None:

@@ -228,8 +228,7 @@ def _depths(axes: Axes, record: Record) -> None:
             panels.bars(axes, [int(name.split("_")[1])], found, label if not i else "", look)
     for kind in ("looped", "free"):
         axes.plot([1, 2, 3, 4], [optima(config, layers).errors[kind] for layers in (1, 2, 3, 4)], **THEORY)
-    axes.set(xlabel="layers", ylabel="error", yscale="log", title="error by depth")
-    axes.legend(ncols=2, **panels.ABOVE)
+    panels.described(axes, 2, xlabel="layers", ylabel="error", yscale="log", title="error by depth")
 
 
 def _loops(axes: Axes, record: Record) -> None:

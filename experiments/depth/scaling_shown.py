@@ -210,8 +210,7 @@ def figures(record: Record) -> dict[str, Figure]:
         members = np.stack([TIED(record, size=size, depth=depth, learner="trained") for depth in config.tied], 1)
         panels.bars(tied, config.tied, members, f"N = D = {size}", look)
     tied.plot(config.limit_depths, BEST(record, of="limit", learner="tied"), **THEORY)
-    tied.set(title="isotropic prompts, trained", xlabel="tied layers", ylabel="error", yscale="log")
-    tied.legend(ncols=2, **panels.ABOVE)
+    panels.described(tied, 2, title="isotropic prompts, trained", xlabel="tied layers", ylabel="error", yscale="log")
     _training(saddle, record, [name for name in config.networks if not name.startswith("inputs")])
     return {"scaling": figure}
 

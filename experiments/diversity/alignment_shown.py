@@ -198,8 +198,7 @@ def _sizes(axes: Axes, record: Record) -> None:
         )
         axes.plot([0, inverse[0]], [extrapolated(point)(record).mean(), mean[0]], color=look["color"], linewidth=0.8)
     axes.axhline(1.0, **THEORY)
-    axes.set(xlabel="1/d", ylabel="error over theory", xlim=(0, None), title="towards the limit")
-    axes.legend(ncols=2, **panels.ABOVE)
+    panels.described(axes, 2, xlabel="1/d", ylabel="error over theory", xlim=(0, None), title="towards the limit")
 
 
 def _tasks(axes: Axes, record: Record) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from experiments.garg.linear_functions import ERROR, IDENTIFIED, LOSS, PLANTED, STEPS, TASKS
+from experiments.panels import described
 from experiments.statistics import Statistic, of_record
 from icl_lab.claims import NOT_REACHED, Criterion
 from icl_lab.lab import NotRun, Record, claims_of
@@ -134,8 +135,7 @@ def _training(record: Record) -> Figure:
         band(row[0], STEPS(record), LOSS(record, tasks=tasks), label=f"{tasks} tasks", **look)
     best = ERROR(record, tasks="dense", learner="least_squares").mean()
     row[0].axhline(best, color="black", linestyle=(0, (1, 1)), label="least squares, dense")
-    row[0].set(title="over training", xlabel="training step", ylabel="relative error", ylim=(0, None))
-    row[0].legend()
+    described(row[0], title="over training", xlabel="training step", ylabel="relative error", ylim=(0, None))
     if record.config["identified"]:
         lengths = record.config["lengths"]
         row[1].plot(lengths, IDENTIFIED(record, number="residual").T, "o", color="#0072B2", label="member")

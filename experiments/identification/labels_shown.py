@@ -4,6 +4,7 @@ import numpy as np
 
 from experiments.identification.label_outsiders import KINDS
 from experiments.identification.labels import DISTANCE, EQUAL, NAMES, OUTSIDE, PLANT, PLANTED, READ, WRONG
+from experiments.panels import described
 from experiments.statistics import of_record
 from icl_lab.claims import FAILS
 from icl_lab.identify.labels import BAR
@@ -137,8 +138,7 @@ def figures(record: Record) -> dict[str, Figure]:
     two = outside[first:]
     suite.plot(two, kind[first:] + len(PLANTED), "x", color="black", markersize=4, label="two labels")
     labels = (*PLANTED, *KINDS)
-    suite.set(yticks=np.arange(len(labels)), yticklabels=labels, title="planted learners and outsiders")
-    suite.legend()
+    described(suite, yticks=np.arange(len(labels)), yticklabels=labels, title="planted learners and outsiders")
     if record.config["networks"]:
         for one in DISTANCE(record, network="network"):
             network.plot(one, np.arange(len(NAMES)), "o", color="C0", markersize=3)

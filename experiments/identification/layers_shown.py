@@ -144,14 +144,12 @@ def figures(record: Record) -> dict[str, Figure]:
     for of in (layer, 2.0 ** (layer - 1)):  # GD, and above it Newton
         grown.plot(layer, of, **THEORY)
     grown.set(title="equivalent steps", xlabel="layers or loops", ylabel="steps of the first layer", yscale="log")
-    grown.set(ylim=(0.9, 5000))
-    grown.legend(ncols=1, **panels.ABOVE)
+    panels.described(grown, 1, ylim=(0.9, 5000))
     first = [name for name in learners(names) if name.startswith(names[0])]
     for look, name in zip(panels.SERIES, first):
         found = READ(record, learner=name, read="error")
         panels.bars(errors, np.arange(1, 1 + found.shape[1]), found, _said(name), look)
-    errors.set(title="error of the read-out", xlabel="layers", ylabel="error", yscale="log")
-    errors.legend(ncols=1, **panels.ABOVE)
+    panels.described(errors, 1, title="error of the read-out", xlabel="layers", ylabel="error", yscale="log")
     return {"layers": figure}
 
 
@@ -162,8 +160,7 @@ def _factors(axes: Axes, record: Record, name: str) -> None:
         axes.plot(grid, one, label=str(j), **(look | {"marker": None}))
     axes.axhline(0, **THEORY)
     axes.set(title="residual factor", xlabel="eigenvalue over its mean", ylabel="left of the target")
-    axes.set(xscale="log", ylim=(-1, 1.05))
-    axes.legend(ncols=3, title="after layer", **panels.ABOVE)
+    panels.described(axes, 3, "after layer", xscale="log", ylim=(-1, 1.05))
 
 
 def _said(name: str) -> str:

@@ -183,8 +183,7 @@ def _course(axes: Axes, record: Record) -> None:
         band(axes, binary.STEPS(record), errors, label=_said(heads), **look)
     for best in (binary.EXACT(record, of="error")[0], centred(record)):
         axes.axhline(best, **THEORY)
-    axes.set(xlabel="training step", ylabel="error", yscale="log", title="training")
-    axes.legend(ncols=2, **panels.ABOVE)
+    panels.described(axes, 2, xlabel="training step", ylabel="error", yscale="log", title="training")
 
 
 def _lengths(axes: Axes, record: Record) -> None:
@@ -207,5 +206,4 @@ def _scales(axes: Axes, record: Record) -> None:
         look = {name: _look(1)[name] for name in ("color", "marker")}
         axes.plot(scale(record), error(record, 1), linestyle="none", markersize=3, label="trained", **look)
     axes.axvline(softmax_scale(record.config["input_size"])[0], color="0.6", linewidth=0.8)
-    axes.set(xlabel="scale of the logits c", ylabel="error", title="best scale")
-    axes.legend(ncols=2, **panels.ABOVE)
+    panels.described(axes, 2, xlabel="scale of the logits c", ylabel="error", title="best scale")

@@ -3,7 +3,7 @@
 import numpy as np
 
 from experiments.onsets import crossing
-from experiments.panels import ABOVE
+from experiments.panels import described
 from experiments.reddy.clamping import CURVE, PARTS, STEPS, conditions
 from experiments.reddy.names import CONDITIONS
 from experiments.reddy.statistics import control_learns, onset_times, or_last, present
@@ -219,8 +219,7 @@ def _curves(record: Record) -> Figure:
                 look = LOOKS[condition] | {"markersize": 3, "markevery": (i * every // len(shown), every)}
                 band(axes, steps, CURVE(record, condition=condition, metric=name), label=CONDITIONS[condition], **look)
             axes.axvspan(0, record.config["hold"], color="0.92", zorder=0, label="frozen")
-            axes.set(xlabel="training step", ylabel=label, title=_TITLES[part], ylim=(-0.02, 1.02))
-            axes.legend(ncols=2, **ABOVE)
+            described(axes, 2, xlabel="training step", ylabel=label, title=_TITLES[part], ylim=(-0.02, 1.02))
     return figure
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.panels import ABOVE, SERIES
+from experiments.panels import ABOVE, SERIES, described
 from experiments.reddy.data_dependence import CURVES, chosen
 from experiments.reddy.panels import SOLUTIONS, guess_line
 from experiments.reddy.statistics import guesses
@@ -279,5 +279,4 @@ def _accuracies_panel(row: np.ndarray, record: Record, model: str, sweep: str) -
     else:
         axes.set_xlabel(r"rank-frequency exponent $\alpha$")
     guess_line(axes, guesses(record.config, sweep), x)
-    axes.set(ylabel="accuracy", ylim=(-0.03, 1.03))
-    axes.legend(title=f"{TITLES[model]}, K = {k}", ncols=1, **ABOVE)
+    described(axes, 1, f"{TITLES[model]}, K = {k}", ylabel="accuracy", ylim=(-0.03, 1.03))

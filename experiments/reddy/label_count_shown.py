@@ -3,7 +3,7 @@
 import numpy as np
 
 from experiments.onsets import onset
-from experiments.panels import ABOVE, SERIES, family
+from experiments.panels import ABOVE, SERIES, described, family
 from experiments.reddy.label_count import CURVE, STEPS, chosen
 from experiments.reddy.statistics import guess, learned, present, solved
 from experiments.statistics import of_record
@@ -150,8 +150,7 @@ def _fractions(axes: Axes, record: Record, lengths: list[int]) -> None:
             **SERIES[i % len(SERIES)],
         )
     _against_labels(axes, record, lengths)
-    axes.set(ylabel="fraction that has learned", ylim=(-0.03, 1.03))
-    axes.legend(title="95 % interval", ncols=len(lengths), **ABOVE)
+    described(axes, len(lengths), "95 % interval", ylabel="fraction that has learned", ylim=(-0.03, 1.03))
 
 
 def _waits(axes: Axes, record: Record, lengths: list[int]) -> None:
@@ -171,8 +170,7 @@ def _waits(axes: Axes, record: Record, lengths: list[int]) -> None:
         axes.plot(at[np.isfinite(median)], median[np.isfinite(median)], label=f"N = {n}, median", **look)
     axes.plot([], [], "^", color="0.3", markerfacecolor="none", label="not by the last step")
     _against_labels(axes, record, lengths)
-    axes.set(yscale="log", ylabel="training step of the onset")
-    axes.legend(title="every member", ncols=2, **ABOVE)
+    described(axes, 2, "every member", yscale="log", ylabel="training step of the onset")
 
 
 def _apart(i: int, lengths: list[int]) -> float:

@@ -69,8 +69,7 @@ def course_panel(axes: Axes, record: Record) -> None:
         axes.plot(TIMES(record, form=form), LOSS(record, form=form), color=color, linestyle=dash, label=NAMES[form])
     axes.axhline(np.log(record.config["context_length"]), **THEORY, label="log N")
     axes.set(xscale="log", xlim=_SHOWN, ylim=(-0.1, None), xlabel="flow time, from the origin", ylabel="loss (nats)")
-    axes.set_title("loss along the flow")
-    axes.legend()
+    panels.described(axes, title="loss along the flow")
 
 
 def logits_panel(axes: Axes, record: Record) -> None:
@@ -80,8 +79,7 @@ def logits_panel(axes: Axes, record: Record) -> None:
         path = PATH(record, form="simplified")[:, logit]
         axes.plot(TIMES(record, form="simplified"), path, color=color, linestyle=dash, label=name)
     axes.set(xscale="log", xlim=_SHOWN, xlabel="flow time, from the origin", ylabel="logit")
-    axes.set_title("logits along the flow, simplified")
-    axes.legend()
+    panels.described(axes, title="logits along the flow, simplified")
 
 
 def lengths_panel(axes: Axes, record: Record) -> None:
@@ -114,8 +112,7 @@ def _logarithmic(axes: Axes, x: Sequence[float], label: str) -> None:
     low, high = axes.get_ylim()
     axes.set_yticks(ticks := [t for t in (20, 50, 100, 200, 500, 1000) if low < t < high], [str(t) for t in ticks])
     axes.minorticks_off()
-    axes.set(xlabel=label, ylabel="flow time to the cliff")
-    axes.legend()
+    panels.described(axes, xlabel=label, ylabel="flow time to the cliff")
 
 
 def plane_panel(axes: Axes, record: Record) -> None:

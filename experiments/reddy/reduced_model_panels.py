@@ -48,8 +48,7 @@ def measures_panel(axes: Axes, record: Record, part: str) -> None:
         band(axes, x, shifted, color=color, linestyle=dash, label=label)
     axes.set_xlabel("training steps from a member's jump")
     axes.locator_params(axis="x", nbins=5)  # wide labels
-    axes.set(ylabel="progress measure", ylim=(-0.03, 1.03))
-    axes.legend(title=NAMES[part], ncols=2, **panels.ABOVE)
+    panels.described(axes, 2, NAMES[part], ylabel="progress measure", ylim=(-0.03, 1.03))
 
 
 def loss_panel(axes: Axes, record: Record, parts: list[str]) -> None:
@@ -59,8 +58,7 @@ def loss_panel(axes: Axes, record: Record, parts: list[str]) -> None:
         band(axes, STEPS(record), CURVE(record, part=part, metric="ic_loss"), **look)
     for name, choices in (("log L", record.config["labels"]), ("log(N/B)", 1 / guess(record.config))):
         axes.axhline(np.log(choices), **THEORY | ({} if name == "log L" else {"linestyle": (0, (1, 3))}), label=name)
-    axes.set(xlabel="training step", ylabel="loss on novel classes (nats)")
-    axes.legend(ncols=2, **panels.ABOVE)
+    panels.described(axes, 2, xlabel="training step", ylabel="loss on novel classes (nats)")
 
 
 def accuracy_panel(axes: Axes, record: Record, parts: list[str]) -> None:
@@ -70,8 +68,7 @@ def accuracy_panel(axes: Axes, record: Record, parts: list[str]) -> None:
             color, dash, _ = LOOKS[2 * j + i]
             look = {"color": color, "linestyle": dash, "label": f"{label}, {NAMES[part]}"}
             band(axes, STEPS(record), CURVE(record, part=part, metric=name), **look)
-    axes.set(xlabel="training step", ylabel="accuracy", ylim=(-0.03, 1.03))
-    axes.legend(**panels.ABOVE)
+    panels.described(axes, 1, xlabel="training step", ylabel="accuracy", ylim=(-0.03, 1.03))
 
 
 def path_panel(axes: Axes, record: Record, parts: list[str]) -> None:
@@ -91,8 +88,7 @@ def path_panel(axes: Axes, record: Record, parts: list[str]) -> None:
         **THEORY,
         label="flow of the mean-field loss",
     )
-    axes.set(xlabel=r"$\beta_1$, to the previous token", ylabel=r"$\alpha$, to the target's item")
-    axes.legend(**panels.ABOVE)
+    panels.described(axes, 1, xlabel=r"$\beta_1$, to the previous token", ylabel=r"$\alpha$, to the target's item")
 
 
 def members_panel(axes: Axes, record: Record) -> None:

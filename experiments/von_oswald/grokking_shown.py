@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments.onsets import half_drop_times
-from experiments.panels import SERIES
+from experiments.panels import SERIES, described
 from experiments.statistics import Statistic
 from experiments.von_oswald.grokking import LOSS, STEPS, cells
 from icl_lab.claims import FAILS
@@ -91,6 +91,5 @@ def figures(record: Record) -> dict[str, Figure]:
             losses = LOSS(record, cell=name, loss=curve)[member]
             example.plot(STEPS(record), losses, color=colour, linestyle=dash, label=label)
     example.axhline(record.metrics["closed_form"], color="black", linestyle=":", label="best GD step")
-    example.set(title="the slowest member", xlabel="training step", ylabel="loss")
-    example.legend()
+    described(example, title="the slowest member", xlabel="training step", ylabel="loss")
     return {"grokking": figure}

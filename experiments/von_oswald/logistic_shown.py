@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.panels import described
 from experiments.statistics import Statistic, of_record, ratio
 from experiments.von_oswald.logistic import AGREEMENT, COSINES, CURVE, FINAL, STEPS
 from icl_lab.claims import NotRun, Quick
@@ -149,8 +150,7 @@ def figures(record: Record) -> dict[str, Figure]:
     best, read_off = record.metrics["parameters"]["logistic_1"][0], CURVE(record, network="linear_1", metric="rate")
     band(rate, STEPS(record, network="linear_1"), read_off, color=LOOKS["linear_1"][0], label="read off the weights")
     rate.axhline(best, color="black", linestyle=":", label="best logistic step")
-    rate.set(title="strength of one linear layer", ylabel=r"learning rate $\eta$")
-    rate.legend()
+    described(rate, title="strength of one linear layer", ylabel=r"learning rate $\eta$")
     figure.legend(*loss.get_legend_handles_labels())
     for axes in (loss, agreement, rate):
         axes.set_xlabel("training step")

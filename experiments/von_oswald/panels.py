@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from experiments.panels import family, shift_panel
+from experiments.panels import described, family, shift_panel
 from experiments.von_oswald.shifts import COLUMNS
 from icl_lab.lab.style import LEARNERS, Axes
 from icl_lab.theory import gd_plus_plus_eigenvalues, gd_plus_plus_peak
@@ -38,8 +38,7 @@ def loss_lines(
     level = float(np.median(curves["gd"])) if level is None else level
     for learner, values in curves.items():
         member_lines(axes, steps, values / curves["gd"] * level, learner)
-    axes.set(xlabel="training step", ylabel="loss", title=title)
-    axes.legend()
+    described(axes, xlabel="training step", ylabel="loss", title=title)
 
 
 def cosine_panel(axes: Axes, steps: np.ndarray, curves: Mapping[str, np.ndarray], *references: str) -> None:
@@ -66,8 +65,7 @@ def drops(axes: Axes, ensembles: Mapping[str, tuple[np.ndarray, str, str]], bins
         found = times[np.isfinite(times)]
         label = f"{name}: {found.size} of {times.size}"
         axes.hist(found, bins=bins, color=color, hatch=hatch, alpha=0.6, label=label)
-    axes.set(xscale="log", xlabel="step at half of the drop", ylabel="members")
-    axes.legend()
+    described(axes, xscale="log", xlabel="step at half of the drop", ylabel="members")
 
 
 def mark_above(axes: Axes, x: Sequence[float], members: np.ndarray) -> None:
@@ -95,8 +93,7 @@ def eigenvalue_panel(axes: Axes, gammas: Mapping[int, float], largest: Mapping[i
         axes.plot(*gd_plus_plus_peak(gamma), "o", color=look["color"])
     axes.set_xlabel(r"eigenvalue $\lambda$ of $X^T X$")
     axes.set_ylabel(r"$\lambda (1 - \gamma \lambda)^2$")
-    axes.set_title(r"GD++ on eigenvalues, largest at $1 / (3\gamma)$")
-    axes.legend()
+    described(axes, title=r"GD++ on eigenvalues, largest at $1 / (3\gamma)$")
 
 
 def shift_panels(
@@ -106,5 +103,4 @@ def shift_panels(
     for axes, (column, scales) in zip(row, columns.items()):
         shown = {learner: found[column][learner] for learner in SHIFTED if learner in found[column]}
         shift_panel(axes, np.asarray(scales), shown, r"scale $\alpha$ of the shift", training=1.0)
-        axes.set_title(COLUMNS[column][0])
-        axes.legend()
+        described(axes, title=COLUMNS[column][0])

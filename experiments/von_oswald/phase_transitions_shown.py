@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from experiments.onsets import at_exact_start, half_drop_times
-from experiments.panels import ABOVE
+from experiments.panels import described
 from experiments.von_oswald.panels import drops, late
 from experiments.von_oswald.phase_transitions import LOOKS, LOSS, OF_SET, SET_STEPS, STEPS, Config
 from icl_lab.claims import FAILS, Quick
@@ -120,6 +120,5 @@ def figures(record: Record) -> dict[str, Figure]:
         axes.set_ylim(0.15, 0.5)
         axes.legend(loc="upper right")
     drops(row[-1], found, np.geomspace(0.02 * config.steps, config.steps, 25).tolist())
-    row[-1].set_title("members that drop, and when")
-    row[-1].legend(ncols=2, **ABOVE)
+    described(row[-1], 2, title="members that drop, and when")
     return {"phase_transitions": figure}

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.panels import described
 from experiments.statistics import Statistic, largest, last, ratio
 from experiments.zhang_frei_bartlett.gradient_flow import DRIFT, GAP, ORDER, PREDICTED, QUIET, QUIET_TIME, course_of
 from icl_lab.claims import Quick
@@ -289,5 +290,4 @@ def _long_drift(axes: Axes, record: Record) -> None:
         axes.axhline(level, color="0.6", linewidth=0.8)
         axes.text(0, level, about, va=where)
     axes.set_xlabel(rf"learning rate × steps ($\eta$ = {config['sgd_rate']:g}, B = {config['quiet_batch']})")
-    axes.set(ylabel="$u$ of the optimum with this $b$", title="where it rests")
-    axes.legend()
+    described(axes, ylabel="$u$ of the optimum with this $b$", title="where it rests")

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.panels import described
 from experiments.statistics import Statistic, of_record, place_of
 from experiments.zhang_frei_bartlett.landscape import CURVATURE, ENDS, MIXED, OPTIMUM, PAIR, PREDICTED, SPURIOUS
 from icl_lab.claims import Quick
@@ -252,8 +253,7 @@ def _over_dimensions(axes: Axes, record: Record, values: np.ndarray, label: str,
     d, exponents = record.config["dimensions"], record.config["exponents"]
     for i, p in enumerate(exponents):
         axes.plot(d, values[:, i], linestyle=DASHES[i % len(DASHES)], label=f"p = {p:g}", **_look(i, len(exponents)))
-    axes.set(xticks=d, xlabel="dimension D", ylabel=label, title=title)
-    axes.legend()
+    described(axes, xticks=d, xlabel="dimension D", ylabel=label, title=title)
 
 
 def longest_minimum(curvature: np.ndarray) -> int:
@@ -271,8 +271,7 @@ def _reached(axes: Axes, record: Record) -> None:
         look = _look(i, len(exponents)) | {"linestyle": DASHES[i % len(DASHES)]}
         axes.plot(scales, share, label=f"p = {exponents[i]:g}", **look)
     axes.set(xscale="log", ylim=(-0.03, 1.03), xlabel="scale of the start", ylabel="share of starts, all D")
-    axes.set_title(f"starts that end at the optimum, N = {record.config['lengths'][shortest]}")
-    axes.legend()
+    described(axes, title=f"starts that end at the optimum, N = {record.config['lengths'][shortest]}")
 
 
 def _pair(axes: Axes, record: Record) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.panels import side_by_side
+from experiments.panels import described, side_by_side
 from experiments.statistics import of_record
 from experiments.zhang_frei_bartlett import staircase as binary
 from icl_lab.claims import NOT_RESOLVED, Quick
@@ -167,8 +167,7 @@ def _separate(axes: Axes, record: Record) -> None:
         axes.plot(times, loss, color="#0072B2", alpha=0.35, linewidth=0.9, label=label)
     axes.plot(times, losses[0], color="#D55E00", linestyle="--", label="one of them")
     _levels(axes, binary.LEVELS(record))
-    axes.set(xscale="log", xlabel="flow time", ylabel="loss", title="separate keys and queries, rank one")
-    axes.legend()
+    described(axes, xscale="log", xlabel="flow time", ylabel="loss", title="separate keys and queries, rank one")
 
 
 def _merged(axes: Axes, record: Record) -> None:
@@ -181,8 +180,7 @@ def _merged(axes: Axes, record: Record) -> None:
     axes.set_xlim(0, 2.5 * np.nanmax(binary.MERGED(record, of="halves")))
     axes.set_xlabel("flow time")
     axes.set_ylabel("loss")
-    axes.set_title("merged keys and queries")
-    axes.legend()
+    described(axes, title="merged keys and queries")
 
 
 def _halves(axes: Axes, record: Record) -> None:
@@ -198,8 +196,7 @@ def _halves(axes: Axes, record: Record) -> None:
     axes.set_yscale("log")
     axes.set_xlabel("predicted from the initial weights")
     axes.set_ylabel("time of half a component")
-    axes.set_title("components in order of learning")
-    axes.legend()
+    described(axes, title="components in order of learning")
 
 
 def _escape(axes: Axes, record: Record) -> None:
@@ -209,8 +206,7 @@ def _escape(axes: Axes, record: Record) -> None:
     axes.plot(x, middle, "o", color="#0072B2", label="merged, median")
     line = middle.mean() + (x - x.mean()) / squares_norm(record)
     axes.plot(x, line, **THEORY, label=r"slope $1/\|\Lambda^2\|_F$")
-    axes.set(title="merged keys and queries", xlabel="ln(1 / w)", ylabel="time of half the gain")
-    axes.legend()
+    described(axes, title="merged keys and queries", xlabel="ln(1 / w)", ylabel="time of half the gain")
 
 
 def _rank(axes: Axes, record: Record, rank: int) -> None:
@@ -222,5 +218,4 @@ def _rank(axes: Axes, record: Record, rank: int) -> None:
         look: dict[str, Any] = {"color": "black" if divides else "0.7", "linewidth": 1.0 if divides else 0.6}
         label = {0: "every R-th level", 1: None if rank == 1 else "other levels"}.get(m)
         axes.axhline(level, linestyle=(0, (1, 1)), label=label, **look)
-    axes.set(xscale="log", title=f"R = {rank}, {len(losses)} starts", xlabel="flow time", ylabel="loss")
-    axes.legend()
+    described(axes, xscale="log", title=f"R = {rank}, {len(losses)} starts", xlabel="flow time", ylabel="loss")

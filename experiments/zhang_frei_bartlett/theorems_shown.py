@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.panels import SERIES
+from experiments.panels import SERIES, described
 from experiments.zhang_frei_bartlett import theorems as binary
 from icl_lab.claims import Quick
 from icl_lab.lab import Record, claims_of
@@ -88,8 +88,7 @@ def figures(record: Record) -> dict[str, Figure]:
         times, np.exp(-constants.max() * times), color="0.6", linestyle=(0, (6, 2, 1, 2)), label=r"$e^{-\mu t}$"
     )
     excess.set(yscale="log", ylim=(1e-12, 1e3), xlim=(0, 0.4 * times[-1]), xlabel="flow time", ylabel="$L / L^* - 1$")
-    excess.set_title("Theorem 4.1: by start / bound")
-    excess.legend()
+    described(excess, title="Theorem 4.1: by start / bound")
     band(steep, times, binary.STEEPNESS(record), color="#0072B2", linestyle="-", label=r"$|\nabla L|^2 / (L - L^*)$")
     band(steep, times, np.repeat(constants[:, None], len(times), 1), color="0.6", linestyle="--", label=r"$\mu$")
     steep.set(yscale="log", xlabel="flow time", xlim=(0, times[np.isfinite(binary.STEEPNESS(record)).any(0)][-1]))
