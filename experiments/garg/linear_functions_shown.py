@@ -10,8 +10,7 @@ from experiments.statistics import Statistic, of_record
 from icl_lab.claims import NOT_REACHED, Criterion
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.style import LEARNERS as LOOK
-from icl_lab.lab.style import Figure, band
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import Figure, band, panels
 
 SHOWN: dict[str, dict[str, Any]] = {
     "least_squares": {"color": "#000000", "linestyle": (0, (1, 1)), "label": "least squares"},
@@ -115,7 +114,7 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """Errors behind every number of examples; training, and how far the nearest algorithm is."""
     d = record.config["input_size"]
-    wide, (row,) = axes_grid(2, 1)
+    wide, (row,) = panels(2, 1)
     for axes, tasks in zip(row, TASKS):
         found = ERROR(record, tasks=tasks)
         for name, look in SHOWN.items():
@@ -129,7 +128,7 @@ def figures(record: Record) -> dict[str, Figure]:
 
 
 def _training(record: Record) -> Figure:
-    figure, (row,) = axes_grid(2, 1)
+    figure, (row,) = panels(2, 1)
     looks = ({"color": "#0072B2", "linestyle": "-"}, {"color": "#E69F00", "linestyle": "--"})
     for tasks, look in zip(TASKS, looks):
         band(row[0], STEPS(record), LOSS(record, tasks=tasks), label=f"{tasks} tasks", **look)

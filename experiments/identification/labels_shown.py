@@ -9,8 +9,7 @@ from experiments.statistics import of_record
 from icl_lab.claims import FAILS
 from icl_lab.identify.labels import BAR
 from icl_lab.lab import NotRun, Record, claims_of
-from icl_lab.lab.style import Figure
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import Figure, panels
 
 VOTES = tuple(NAMES.index(name) for name in ("kernel vote (dot product)", "kernel vote (distance)"))
 COPY = NAMES.index("induction copy")
@@ -128,7 +127,7 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Distance of every learner from its nearest family, and of networks from every family."""
-    figure, ((suite, network),) = axes_grid(2, 1, width=3.4, height=3.0)
+    figure, ((suite, network),) = panels(2, 1, width=3.4, height=3.0)
     draws, first = record.config["members"], record.config["outsiders"]
     inside, outside = PLANT(record, number="distance"), OUTSIDE(record, number="distance")
     kind = np.arange(len(outside)) % len(KINDS)

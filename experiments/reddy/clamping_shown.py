@@ -10,8 +10,7 @@ from experiments.reddy.statistics import control_learns, onset_times, or_last, p
 from experiments.statistics import of_record
 from icl_lab.claims import NOT_REACHED, Quick
 from icl_lab.lab import Record, claims_of
-from icl_lab.lab.style import Axes, Figure, band
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import Axes, Figure, band, panels
 
 
 def onsets(record: Record, condition: str) -> np.ndarray:
@@ -209,7 +208,7 @@ _TITLES = dict(zip(PARTS, ("parts frozen", "parts given or lost")))
 
 def _curves(record: Record) -> Figure:
     parts = [part for part in PARTS if record.config["only"] in ("all", part)]
-    figure, rows = axes_grid(len(MEASURES), len(parts))
+    figure, rows = panels(len(MEASURES), len(parts))
     steps = STEPS(record)
     for part, row in zip(parts, rows):
         shown = ("control", *PARTS[part])
@@ -225,7 +224,7 @@ def _curves(record: Record) -> Figure:
 
 def _delays(record: Record) -> Figure:
     """Each member as a small marker, the median as a large one; one without an onset as if it came at the last step."""
-    figure, ((axes,),) = axes_grid(1, 1, shape=0.45)
+    figure, ((axes,),) = panels(1, 1, shape=0.45)
     shown = conditions(record.config["only"])[1:]
     for at, condition in enumerate(shown):
         _points(axes, at, least_delay(condition)(record), LOOKS[condition])

@@ -8,8 +8,7 @@ from experiments.reddy.statistics import control_learns, learned, onset_times, o
 from experiments.statistics import Statistic
 from icl_lab.claims import NOT_REACHED, Quick
 from icl_lab.lab import Record, claims_of
-from icl_lab.lab.style import Figure, band
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import Figure, band, panels
 
 ACCURACY = CURVE.at(metric="ic")
 
@@ -73,7 +72,7 @@ LOOKS: dict[str, dict] = {
 
 def figures(record: Record) -> dict[str, Figure]:
     """Accuracy and level over training, and each member's onset against its control's."""
-    figure, (row,) = axes_grid(3, 1)
+    figure, (row,) = panels(3, 1)
     steps = STEPS(record)
     for name, label in CURRICULA.items():
         look = LOOKS[name] | {"label": label, "markevery": max(1, len(steps) // 6), "markersize": 3}

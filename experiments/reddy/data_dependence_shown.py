@@ -12,8 +12,7 @@ from experiments.reddy.statistics import guesses
 from experiments.statistics import Statistic, of_record, place_of
 from icl_lab.claims import FAILS, NOT_REACHED, Criterion, Quick
 from icl_lab.lab import Claim, Record, claims_of
-from icl_lab.lab.style import Figure, band
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import Figure, band, panels
 
 
 def in_context(record: Record, model: str, sweep: str) -> np.ndarray:
@@ -245,7 +244,7 @@ def figures(record: Record) -> dict[str, Figure]:
         models = [model for model in TITLES if (model, name) in parts]
         if models:
             across = columns if columns > 1 else len(models)
-            figure, axes = axes_grid(across, len(models) if columns > 1 else 1)
+            figure, axes = panels(across, len(models) if columns > 1 else 1)
             for i, model in enumerate(models):
                 draw(axes[i] if columns > 1 else axes[0, i : i + 1], record, model, name)
             found[name] = figure

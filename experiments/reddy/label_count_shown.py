@@ -10,8 +10,7 @@ from experiments.statistics import of_record
 from icl_lab.claims import Quick
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.intervals import wilson_interval
-from icl_lab.lab.style import Axes, Figure
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import Axes, Figure, panels
 from icl_lab.prompts import NOVEL_CLASSES
 
 
@@ -118,7 +117,7 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """In-context accuracy of every member over training, one panel an N; the fraction that has learned; how late."""
     lengths = sorted({n for n, _ in chosen(record.config)})
-    figure, (courses, (fractions, waits, *rest)) = axes_grid(max(len(lengths), 2), 2)
+    figure, (courses, (fractions, waits, *rest)) = panels(max(len(lengths), 2), 2)
     for axes in (*courses[len(lengths) :], *rest):
         axes.set_axis_off()
     for axes, n in zip(courses, lengths):

@@ -10,8 +10,7 @@ from experiments.reddy.statistics import guess
 from experiments.statistics import Statistic, of_record
 from icl_lab.claims import NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of
-from icl_lab.lab.style import SPARSE, Figure, band
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import SPARSE, Figure, band, panels
 
 
 def _everywhere(*names: str) -> Statistic:
@@ -98,7 +97,7 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """One panel a point: the three test accuracies over training."""
     bursty, novel = record.config["bursty_shares"], record.config["novel_shares"]
-    figure, grid = axes_grid(len(novel), len(bursty))
+    figure, grid = panels(len(novel), len(bursty))
     for i, row in enumerate(grid):
         for j, axes in enumerate(row):
             for name, look in SOLUTIONS.items():

@@ -12,8 +12,7 @@ from experiments.reddy.statistics import learned, present, solved
 from experiments.statistics import Statistic, of_record, place_of
 from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of
-from icl_lab.lab.style import Figure
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import Figure, panels
 
 
 def solves(part: str) -> Statistic:
@@ -217,10 +216,10 @@ def figures(record: Record) -> dict[str, Figure]:
     parts = [part for part in NAMES if part in record.config["only"]]
     found: dict[str, Figure] = {}
     if parts:
-        measures, (row,) = axes_grid(len(parts), 1)
+        measures, (row,) = panels(len(parts), 1)
         for axes, part in zip(row, parts):
             drawn.measures_panel(axes, record, part)
-        curves, ((loss, accuracy, path),) = axes_grid(3, 1)
+        curves, ((loss, accuracy, path),) = panels(3, 1)
         drawn.loss_panel(loss, record, parts)
         drawn.accuracy_panel(accuracy, record, parts)
         drawn.path_panel(path, record, parts)
@@ -228,7 +227,7 @@ def figures(record: Record) -> dict[str, Figure]:
             axes.set_title(title)
         found |= {"measures": measures, "curves": curves}
     if "equal" in record.config["only"]:
-        equal, ((members, when),) = axes_grid(2, 1)
+        equal, ((members, when),) = panels(2, 1)
         drawn.members_panel(members, record)
         drawn.onsets_panel(when, record)
         when.set_title("when members jump")

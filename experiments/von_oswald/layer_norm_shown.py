@@ -8,8 +8,7 @@ from experiments.von_oswald.layer_norm import CURVE, FINAL, RANGE, STEPS, TARGET
 from experiments.von_oswald.panels import cosine_panel, loss_lines, network_label, shift_panels
 from icl_lab.claims import FAILS, Quick
 from icl_lab.lab import Record, claims_of, from_json
-from icl_lab.lab.style import Figure
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import Figure, panels
 
 
 def _final(network: str, learner: str, solver: str) -> Statistic:
@@ -78,7 +77,7 @@ def figures(record: Record) -> dict[str, Figure]:
     """One row a network: loss and agreement with GD and GD++ over training; losses on larger inputs and targets."""
     config = from_json(Config, record.config)
     names = chosen_of(record.config)
-    (training, over_steps), (shifts, over_scales) = axes_grid(2, len(names)), axes_grid(2, len(names))
+    (training, over_steps), (shifts, over_scales) = panels(2, len(names)), panels(2, len(names))
     for (loss, agreement), shifted, name in zip(over_steps, over_scales, names):
         found, steps, final = (one(record, network=name) for one in (CURVE, STEPS, FINAL))
         solvers = [solver for solver in ("gd", "gd++") if solver in final]

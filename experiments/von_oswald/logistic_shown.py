@@ -10,8 +10,7 @@ from experiments.statistics import Statistic, of_record, ratio
 from experiments.von_oswald.logistic import AGREEMENT, COSINES, CURVE, FINAL, STEPS
 from icl_lab.claims import NotRun, Quick
 from icl_lab.lab import Record, claims_of
-from icl_lab.lab.style import Axes, Figure, band
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import Axes, Figure, band, panels
 
 NETWORKS = {"linear_1": "1 linear layer", "linear_2": "2 linear layers", "softmax_1": "1 softmax layer"}
 ALGORITHMS = {
@@ -139,7 +138,7 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Loss and agreement over training, the rate read off, and the final cosines."""
-    figure, ((loss, agreement), (rate, table)) = axes_grid(2, 2, shape=0.57)
+    figure, ((loss, agreement), (rate, table)) = panels(2, 2, shape=0.57)
     _losses(loss, record)
     for name in _shown(record):
         color, dash = LOOKS[name]

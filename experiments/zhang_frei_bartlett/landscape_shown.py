@@ -12,8 +12,7 @@ from icl_lab.claims import Quick
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.intervals import wilson_interval
 from icl_lab.lab.quantities import Quantity
-from icl_lab.lab.style import Axes, Figure, viridis
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import Axes, Figure, panels, viridis
 
 ENDED, ABOVE, TOLD = (ENDS.at(of=of) for of in ("ended", "above", "told"))
 MARKERS, DASHES = ("o", "s", "^", "D", "v"), ("-", "--", "-.", ":", (0, (5, 1)))
@@ -211,7 +210,7 @@ def figures(record: Record) -> dict[str, Figure]:
     """Shares that reach the optimum over D; which spurious points are minima, and where the others lead."""
     scales, lengths = record.config["scales"], record.config["lengths"]
     ends, shortest = sorted({int(np.argmin(scales)), int(np.argmax(scales))}), int(np.argmin(lengths))
-    figure, ((*shares, race),) = axes_grid(len(ends) + 1)
+    figure, ((*shares, race),) = panels(len(ends) + 1)
     for axes, scale in zip(shares, ends):
         _shares(axes, record, scale, shortest)
         axes.set_title(f"scale {scales[scale]:g}, N = {lengths[shortest]}")
@@ -219,7 +218,7 @@ def figures(record: Record) -> dict[str, Figure]:
     race.plot(scales, told(record).mean((0, 1, 3, 4)), color="black", marker="o")
     race.set(xscale="log", ylim=(-0.03, 1.03), xlabel="scale of the start", title="ends that the race predicts")
     race.set_ylabel("share of starts, all D and N")
-    points, ((longest, mixed, at_optimum, pair),) = axes_grid(4, 1, shape=0.72)
+    points, ((longest, mixed, at_optimum, pair),) = panels(4, 1, shape=0.72)
     up_to = np.apply_along_axis(longest_minimum, -1, every(record, CURVATURE))
     _over_dimensions(longest, record, up_to, "largest N", "where the spurious point is a minimum")
     at = int(np.argmax(lengths))

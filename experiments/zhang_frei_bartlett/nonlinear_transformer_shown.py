@@ -13,8 +13,7 @@ from experiments.zhang_frei_bartlett.nonlinear_transformer import ERROR, INTERVA
 from experiments.zhang_frei_bartlett.prefixes import COVARIANCES, POSITIONS, TRAINED, linear_attention_error, tests_of
 from icl_lab.claims import NOT_REACHED, Criterion
 from icl_lab.lab import Claim, Record, claims_of
-from icl_lab.lab.style import LEARNERS, SPARSE, Axes, Figure, band
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import LEARNERS, SPARSE, Axes, Figure, band, panels
 
 LOOKS: dict[tuple[str, int], dict] = {  # of a training covariance and the rank of its N
     ("identity", 0): {"color": "#56B4E9", "linestyle": "-", "marker": "o"},
@@ -207,7 +206,7 @@ def _published(record: Record) -> Figure:
     Bands are the members; thin outlines the paper's 90 % bootstrap over covariances, mean over members.
     """
     config, tests = record.config, tests_of(record.config["scales"])
-    figure, (row,) = axes_grid(len(tests), 1, shape=0.88)
+    figure, (row,) = panels(len(tests), 1, shape=0.88)
     shown = _looks(record, "with")
     errors = [ERROR(record, **network, test=test) for network, *_ in shown for test in tests]
     lowest = min((values.min() for values in errors), default=0.1)
@@ -262,7 +261,7 @@ def _beyond(record: Record) -> Figure:
     """One panel a training: error over M on its own covariance, with and without position embeddings."""
     ran = tested(record.config)
     shown = [(covariance, n) for covariance in COVARIANCES for n in record.config["lengths"] if n in dict(ran)]
-    figure, (row,) = axes_grid(len(shown), 1, shape=0.8)
+    figure, (row,) = panels(len(shown), 1, shape=0.8)
     for axes, (covariance, n) in zip(row, shown):
         for (positions, label), learner in zip(KINDS.items(), ("trained", "gd", "gd++", "interpolated")):
             if (n, positions) in ran:
@@ -281,7 +280,7 @@ def _beyond(record: Record) -> Figure:
 def _training(record: Record) -> Figure:
     """Error over training, mean over all prefixes."""
     kinds = [positions for positions in POSITIONS if _looks(record, positions)]
-    figure, (row,) = axes_grid(len(kinds), 1, shape=0.58)
+    figure, (row,) = panels(len(kinds), 1, shape=0.58)
     for axes, positions in zip(row, kinds):
         for network, _, look in _looks(record, positions):
             band(axes, STEPS(record, **network), LOSS(record, **network), **look | SPARSE)

@@ -9,8 +9,7 @@ from experiments.statistics import Statistic, of_record
 from experiments.zhang_frei_bartlett.risk import CLOSED, CLOSED_FLOOR, COVARIANCES, FLOOR, PREDICTED, RISK, SAMPLED
 from icl_lab.claims import Quick
 from icl_lab.lab import NotRun, Record, claims_of
-from icl_lab.lab.style import THEORY, Axes, Figure, band, viridis
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import THEORY, Axes, Figure, band, panels, viridis
 from icl_lab.theory import error_floor_bound, optimum, risk
 
 DASHES = ("-", "--", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
@@ -184,7 +183,7 @@ def _risks(record: Record) -> Figure:
     """Risk over test length for each training length, one panel a covariance."""
     config = record.config
     test, train = np.array(config["test_lengths"]), np.array(config["train_lengths"])
-    figure, (row,) = axes_grid(2, 1)
+    figure, (row,) = panels(2, 1)
     for axes, name in zip(row, COVARIANCES):
         for i, n in enumerate(train):
             _points(axes, test, RISK(record, covariance=name)[:, i], i, len(train), f"N = {n}")
@@ -198,7 +197,7 @@ def _rates(record: Record) -> Figure:
     """What is above the floor over M, the floor over N, and the training length that is best for each M."""
     config = record.config
     test, train = np.array(config["test_lengths"]), np.array(config["train_lengths"])
-    figure, ((context, floor, fixed),) = axes_grid(3, 1)
+    figure, ((context, floor, fixed),) = panels(3, 1)
     n = list(train).index(config["context_length"])
     excess = SAMPLED(record, labels="clean") - FLOOR(record, covariance="spectrum")[:, n, None]
     _points(context, test, np.where(excess > 0, excess, np.nan), 0, 2, f"trained at N = {train[n]}, sampled")
@@ -233,7 +232,7 @@ def _labels(record: Record) -> Figure:
     """Sampled risks on clean, noisy and nonlinear labels on the theorem's lines."""
     config = record.config
     test = np.array(config["test_lengths"])
-    figure, ((linear, curve),) = axes_grid(2, 1)
+    figure, ((linear, curve),) = panels(2, 1)
     noisy = rf"noise $\sigma$ = {config['label_noise']:g}"
     for i, (name, label) in enumerate((("clean", "clean labels"), ("noisy", noisy))):
         _points(linear, test, SAMPLED(record, labels=name), i, 2, label)
