@@ -18,6 +18,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "finetuned": {"color": "#D55E00", "linestyle": "--", "marker": "s", "label": "FT"},
     "in_context": {"color": "#0072B2", "linestyle": "-", "marker": "o", "label": "ICL"},
 }
+LEVELS = (("chance", ":", "chance"), ("ceiling", "--", "Bayes answer"))
 BARS = {"zero_shot": "zero_shot", "finetuned_free": "finetuned", "in_context": "in_context"}
 BY_TASK = ("recall", "sim_aou", "sim_am_after", "kendall")
 """Tables 2 to 5."""
@@ -55,9 +56,8 @@ def _accuracy(record: Record, there: list[str]) -> Figure:
             _points(at, x, values, passed, marker=look["marker"], color=look["color"], alpha=0.3)
             at.plot(x, network_means(values[passed].T), "_", color="black", markersize=12, label=None if i else "mean")
             at.plot([], [], look["marker"], color=look["color"], label=look["label"])
-        for name, dash in (("chance", ":"), ("ceiling", "--")):
+        for name, dash, label in LEVELS:
             means = ACCURACY(record, positions=positions, learner=name).mean(0)
-            label = {"chance": "chance", "ceiling": "Bayes answer"}[name]
             at.hlines(means, np.arange(len(tasks)) - 0.45, np.arange(len(tasks)) + 0.45, "0.3", dash, label=label)
         _tasks(at, tasks)
         at.set(title=f"{gate_of(record, positions)} (hollow: the others)", ylabel="accuracy", ylim=(0, 1.03))
@@ -112,7 +112,7 @@ def _demonstrations(record: Record, there: list[str]) -> Figure:
                     color = SETTINGS[name]["color"]
                     at.plot(counts, curves[~passed].T, color=color, linewidth=0.4, label=None)
                     at.plot([], [], color=color, linewidth=0.4, label=label)
-            for name, dash, label in (("chance", ":", "chance"), ("ceiling", "--", "Bayes answer")):
+            for name, dash, label in LEVELS:
                 mean = ACCURACY(record, positions=positions, learner=name)[:, t].mean()
                 at.axhline(mean, color="0.3", linestyle=dash, linewidth=0.8, label=label)
             at.set(title=f"{task}, {positions}", xlabel="demonstrations", ylim=(0, 1.03))

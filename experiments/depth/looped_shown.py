@@ -58,19 +58,18 @@ def off_identity(record: Record, network: str, white: bool = True) -> np.ndarray
     return statistics.off_identity(found).max(axis=1)
 
 
-def loops(count: int, over: int | None, learner: str = "trained") -> Statistic:
+@of_record
+def loops(record: Record, count: int, over: int | None, learner: str = "trained") -> np.ndarray:
     """(M,) error of three looped layers at so many loops over that at others, of a learner.
 
     ``over`` None: both are of ``count`` loops, the latter of gradient descent.
     """
 
-    def at(record: Record, learner: str, count: int) -> np.ndarray:
+    def at(learner: str, count: int) -> np.ndarray:
         found = LOOPS(record, network="looped_3", learner=learner)
         return found[:, place_of(record, "loops", count, f"{count} loops")]
 
-    if over is None:
-        return lambda record: at(record, "trained", count) / at(record, "looped", count)
-    return lambda record: at(record, "trained", count) / at(record, learner, over)
+    return at("trained", count) / (at("looped", count) if over is None else at(learner, over))
 
 
 @of_record

@@ -50,11 +50,10 @@ def residual(record: Record, times: int, planted: bool = False) -> np.ndarray:
 
 def learned(tasks: str) -> Criterion:
     """Whether a training went far enough to say something about the published one."""
-
-    def reached(record: Record) -> bool:
-        return bool((error(tasks, "trained", 2)(record) <= 0.1).all())
-
-    return Criterion(f"behind 2D examples the error of every member trained on {tasks} tasks is at most .1", reached)
+    return Criterion(
+        f"behind 2D examples the error of every member trained on {tasks} tasks is at most .1",
+        lambda record: bool((error(tasks, "trained", 2)(record) <= 0.1).all()),
+    )
 
 
 claim = claims_of("garg.linear_functions", "Garg et al. 2022, ", presets=())

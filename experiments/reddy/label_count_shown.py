@@ -13,15 +13,8 @@ from icl_lab.lab.intervals import wilson_interval
 from icl_lab.lab.style import Axes, Figure, panels
 from icl_lab.prompts import NOVEL_CLASSES
 
-
-def accuracy(record: Record, n: int, labels: int) -> np.ndarray:
-    """(M, R) in-context accuracy over training."""
-    return CURVE(record, n=n, labels=labels, metric="ic")
-
-
-def steps_of(record: Record, n: int, labels: int) -> np.ndarray:
-    """(R,) steps at which the accuracy was measured."""
-    return STEPS(record, n=n, labels=labels)
+ACCURACY = CURVE.at(metric="ic")
+"""(M, R) in context, over training."""
 
 
 def labels_of(record: Record, n: int) -> list[int]:
@@ -40,7 +33,7 @@ def _learned(record: Record, n: int, first: int, last: int = NOVEL_CLASSES) -> n
     labels = [value for value in labels_of(record, n) if first <= value <= last]
     if not labels:
         raise NotRun(f"N = {n} with L from {first} to {last}")
-    return np.min([learned(accuracy(record, n, value), level(record, n)) for value in labels], axis=0)
+    return np.min([learned(ACCURACY(record, n=n, labels=value), level(record, n)) for value in labels], axis=0)
 
 
 @of_record
@@ -59,9 +52,10 @@ def _delay(record: Record, n: int, few: int, more: int | None = None) -> np.ndar
     if not others or few not in labels_of(record, n):
         raise NotRun(f"N = {n} with L = {few} and L = {more or 'more'}")
     late, soon = (
-        onset(accuracy(record, n, labels), steps_of(record, n, labels), level(record, n)) for labels in (few, others[0])
+        onset(ACCURACY(record, n=n, labels=labels), STEPS(record, n=n, labels=labels), level(record, n))
+        for labels in (few, others[0])
     )
-    return np.log2(np.minimum(late, steps_of(record, n, few)[-1]) / present(soon))
+    return np.log2(np.minimum(late, STEPS(record, n=n, labels=few)[-1]) / present(soon))
 
 
 claim = claims_of("reddy.label_count", "Reddy 2023, Fig. A.5", minimum_members=6)
@@ -122,7 +116,7 @@ def figures(record: Record) -> dict[str, Figure]:
         axes.set_axis_off()
     for axes, n in zip(courses, lengths):
         for labels, look in zip(labels_of(record, n), family(len(labels_of(record, n)))):
-            axes.plot(steps_of(record, n, labels), accuracy(record, n, labels).T, linewidth=0.9, **look)
+            axes.plot(STEPS(record, n=n, labels=labels), ACCURACY(record, n=n, labels=labels).T, linewidth=0.9, **look)
             axes.plot([], [], label=f"L = {labels}", **look)
         axes.axhline(guess(record.config, context_length=n), color="0.6", linewidth=0.7, label="B/N")
         axes.set(xlabel="training step", ylabel="in-context accuracy", ylim=(-0.03, 1.03))
@@ -136,7 +130,7 @@ def _fractions(axes: Axes, record: Record, lengths: list[int]) -> None:
     """The fraction of members that has learned, with its 95 % Wilson interval, against L/N."""
     for i, n in enumerate(lengths):
         ratios = np.array(labels_of(record, n)) / n
-        curves = [accuracy(record, n, labels) for labels in labels_of(record, n)]
+        curves = [ACCURACY(record, n=n, labels=labels) for labels in labels_of(record, n)]
         found = [wilson_interval(learned(c, level(record, n))) for c in curves]
         share = np.array([estimate for estimate, _ in found])
         ends = np.array([[estimate - low, high - estimate] for estimate, (low, high) in found])
@@ -158,8 +152,8 @@ def _waits(axes: Axes, record: Record, lengths: list[int]) -> None:
         look = SERIES[i % len(SERIES)]
         medians = []
         for labels in labels_of(record, n):
-            steps, at = steps_of(record, n, labels), labels / n * _apart(i, lengths)
-            times = onset(accuracy(record, n, labels), steps, level(record, n))
+            steps, at = STEPS(record, n=n, labels=labels), labels / n * _apart(i, lengths)
+            times = onset(ACCURACY(record, n=n, labels=labels), steps, level(record, n))
             there = np.isfinite(times)
             axes.plot(np.full(there.sum(), at), times[there], look["marker"], color=look["color"], markersize=3)
             if not there.all():

@@ -58,7 +58,7 @@ def loss_panel(axes: Axes, record: Record, parts: list[str]) -> None:
         band(axes, STEPS(record), CURVE(record, part=part, metric="ic_loss"), **look)
     for name, choices in (("log L", record.config["labels"]), ("log(N/B)", 1 / guess(record.config))):
         axes.axhline(np.log(choices), **THEORY | ({} if name == "log L" else {"linestyle": (0, (1, 3))}), label=name)
-    panels.described(axes, 2, xlabel="training step", ylabel="loss on novel classes (nats)")
+    panels.described(axes, 2, xlabel="training step", ylabel="loss on novel classes (nats)", title="loss")
 
 
 def accuracy_panel(axes: Axes, record: Record, parts: list[str]) -> None:
@@ -68,7 +68,7 @@ def accuracy_panel(axes: Axes, record: Record, parts: list[str]) -> None:
             color, dash, _ = LOOKS[2 * j + i]
             look = {"color": color, "linestyle": dash, "label": f"{label}, {NAMES[part]}"}
             band(axes, STEPS(record), CURVE(record, part=part, metric=name), **look)
-    panels.described(axes, 1, xlabel="training step", ylabel="accuracy", ylim=(-0.03, 1.03))
+    panels.described(axes, 1, xlabel="training step", ylabel="accuracy", ylim=(-0.03, 1.03), title="accuracy")
 
 
 def path_panel(axes: Axes, record: Record, parts: list[str]) -> None:
@@ -88,7 +88,8 @@ def path_panel(axes: Axes, record: Record, parts: list[str]) -> None:
         **THEORY,
         label="flow of the mean-field loss",
     )
-    panels.described(axes, 1, xlabel=r"$\beta_1$, to the previous token", ylabel=r"$\alpha$, to the target's item")
+    axes.set(xlabel=r"$\beta_1$, to the previous token", ylabel=r"$\alpha$, to the target's item")
+    panels.described(axes, 1, title="path of the scalars")
 
 
 def members_panel(axes: Axes, record: Record) -> None:
@@ -119,6 +120,6 @@ def onsets_panel(axes: Axes, record: Record) -> None:
         axes.plot(at, height, color=color, marker=marker, linestyle="", label=name)
     axes.axhline(1.05 * last, color="0.6", linewidth=0.8)
     axes.set_xticks(config["starts"])
-    axes.set(xlabel="initial value of the scalars", ylabel="step of the jump")
+    axes.set(xlabel="initial value of the scalars", ylabel="step of the jump", title="when members jump")
     axes.text(0.5, 1.1 * last, "no jump", transform=axes.get_yaxis_transform(), ha="center", va="center")
     axes.legend(ncols=2, **panels.ABOVE)

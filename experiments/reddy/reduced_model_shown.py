@@ -1,10 +1,12 @@
 """What ``reduced_model`` claims and shows: functions of its record."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from experiments.onsets import crossing
+from experiments.panels import side_by_side
 from experiments.reddy import reduced_model_panels as drawn
 from experiments.reddy.reduced_model import CURVE, FROM, STEPS, flow
 from experiments.reddy.reduced_model_panels import NAMES, equal_level, equal_onset, onsets
@@ -12,7 +14,7 @@ from experiments.reddy.statistics import learned, present, solved
 from experiments.statistics import Statistic, of_record, place_of
 from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of
-from icl_lab.lab.style import Figure, panels
+from icl_lab.lab.style import Figure
 
 
 def solves(part: str) -> Statistic:
@@ -214,22 +216,11 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """Progress measures of both models; their losses, accuracies and path; L = N from several starts."""
     parts = [part for part in NAMES if part in record.config["only"]]
+    curves = (drawn.loss_panel, drawn.accuracy_panel, drawn.path_panel)
     found: dict[str, Figure] = {}
     if parts:
-        measures, (row,) = panels(len(parts), 1)
-        for axes, part in zip(row, parts):
-            drawn.measures_panel(axes, record, part)
-        curves, ((loss, accuracy, path),) = panels(3, 1)
-        drawn.loss_panel(loss, record, parts)
-        drawn.accuracy_panel(accuracy, record, parts)
-        drawn.path_panel(path, record, parts)
-        for axes, title in ((loss, "loss"), (accuracy, "accuracy"), (path, "path of the scalars")):
-            axes.set_title(title)
-        found |= {"measures": measures, "curves": curves}
+        found["measures"] = side_by_side(record, *(partial(drawn.measures_panel, part=part) for part in parts))
+        found["curves"] = side_by_side(record, *(partial(one, parts=parts) for one in curves))
     if "equal" in record.config["only"]:
-        equal, ((members, when),) = panels(2, 1)
-        drawn.members_panel(members, record)
-        drawn.onsets_panel(when, record)
-        when.set_title("when members jump")
-        found["equal"] = equal
+        found["equal"] = side_by_side(record, drawn.members_panel, drawn.onsets_panel)
     return found

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.panels import ABOVE
+from experiments.panels import described
 from experiments.statistics import Statistic, of_record
 from experiments.zhang_frei_bartlett.risk import CLOSED, CLOSED_FLOOR, COVARIANCES, FLOOR, PREDICTED, RISK, SAMPLED
 from icl_lab.claims import Quick
@@ -188,8 +188,7 @@ def _risks(record: Record) -> Figure:
         for i, n in enumerate(train):
             _points(axes, test, RISK(record, covariance=name)[:, i], i, len(train), f"N = {n}")
             axes.plot(test, CLOSED(record, covariance=name)[i], **THIN, label="theory" if i == len(train) - 1 else None)
-        _logarithmic(axes, test, "test length M (examples)", "risk (mean squared error)")
-        axes.legend(ncols=3, title=LABELS[name], **ABOVE)
+        _logarithmic(axes, test, "test length M (examples)", "risk (mean squared error)", 3, LABELS[name])
     return figure
 
 
@@ -207,24 +206,22 @@ def _rates(record: Record) -> Figure:
         **THIN,
         label="theory: c/M",
     )
-    _logarithmic(context, test, "test length M (examples)", "risk above its floor (MSE)")
+    _logarithmic(context, test, "test length M (examples)", "risk above its floor (MSE)", 1, LABELS["spectrum"])
     for i, name in enumerate(COVARIANCES):
         _points(floor, train, FLOOR(record, covariance=name), i, 2, f"trained, {LABELS[name]}")
         floor.plot(train, CLOSED_FLOOR(record, covariance=name), **THIN, label=None if i else "theory")
     spectrum = np.diag(config["spectrum"])
     bound = [error_floor_bound(spectrum, int(n)) for n in train]
     floor.plot(train, bound, color="0.5", label=r"bound $\eta$, spectrum")
-    _logarithmic(floor, train, "training length N (examples)", r"floor, $M\to\infty$ (MSE)")
+    _logarithmic(floor, train, "training length N (examples)", r"floor, $M\to\infty$ (MSE)", 2, "endless prompts")
     shared = [m for m in test if m in train]
     for i, m in enumerate(shared):
         at = list(test).index(m)
         best = CLOSED(record, covariance="identity")[:, at].min()
         _points(fixed, train, RISK(record, covariance="identity")[:, :, at] / best, i, len(shared), f"M = {m}")
         fixed.plot(train, CLOSED(record, covariance="identity")[:, at] / best, **THIN, label=None if i else "theory")
-    _logarithmic(fixed, train, "training length N (examples)", "risk / least over N", (1, 1.2, 1.5, 2, 3, 4, 6))
-    context.legend(title=LABELS["spectrum"], **ABOVE)
-    floor.legend(ncols=2, title="endless prompts", **ABOVE)
-    fixed.legend(ncols=3, title=f"best length, {LABELS['identity']}", **ABOVE)
+    marks, about = (1, 1.2, 1.5, 2, 3, 4, 6), f"best length, {LABELS['identity']}"
+    _logarithmic(fixed, train, "training length N (examples)", "risk / least over N", 3, about, marks)
     return figure
 
 
@@ -240,13 +237,15 @@ def _labels(record: Record) -> Figure:
     _points(curve, test, SAMPLED(record, labels="nonlinear"), 0, 2, r"$y = x_1^2 + x_2/2 + \sin x_3$")
     curve.plot(test, PREDICTED(record, labels="nonlinear"), **THIN, label="theory")
     curve.axhline(record.metrics["best_linear_risk"], color="0.5", linestyle="--", label="best linear predictor")
+    about = f"trained at N = {config['context_length']}, clean linear labels"
     for axes in (linear, curve):
-        _logarithmic(axes, test, "test length M (examples)", "risk (mean squared error)")
-        axes.legend(ncols=2, title=f"trained at N = {config['context_length']}, clean linear labels", **ABOVE)
+        _logarithmic(axes, test, "test length M (examples)", "risk (mean squared error)", 2, about)
     return figure
 
 
-def _logarithmic(axes: Axes, lengths: np.ndarray, label: str, quantity: str, marks: tuple = (1, 2, 5)) -> None:
+def _logarithmic(
+    axes: Axes, lengths: np.ndarray, x: str, y: str, columns: int, about: str, marks: tuple = (1, 2, 5)
+) -> None:
     from matplotlib.ticker import LogLocator
 
     axes.set(xscale="log", yscale="log")
@@ -254,4 +253,4 @@ def _logarithmic(axes: Axes, lengths: np.ndarray, label: str, quantity: str, mar
     axes.yaxis.set_major_locator(LogLocator(subs=marks))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.minorticks_off()
-    axes.set(xlabel=label, ylabel=quantity)
+    described(axes, columns, about, xlabel=x, ylabel=y)
