@@ -7,7 +7,15 @@ from functools import partial
 
 import numpy as np
 
-from experiments.dai.by_encoding import Values, claims_by_encoding, gate_of, learned, network_means, of_networks
+from experiments.dai.by_encoding import (
+    Values,
+    claims_by_encoding,
+    gate_of,
+    learned,
+    network_means,
+    of_encoding,
+    of_networks,
+)
 from experiments.dai.common import encodings
 from experiments.dai.layers import NOISE, SIMILARITY
 from experiments.panels import ABOVE
@@ -28,15 +36,12 @@ def _slope(quantity: Quantity, first: int = 0) -> Values:
     return lambda record, positions: slope(layer_means(of_networks(record, quantity, positions)[..., first:]))
 
 
-def _noise_slope(quantity: Quantity, first: int = 0) -> Values:
+@of_encoding
+def _noise_slope(record: Record, positions: str, quantity: Quantity, first: int = 0) -> np.ndarray:
     """Of the standard deviation over the questions of a task, mean over tasks."""
-
-    def of(record: Record, positions: str) -> np.ndarray:
-        values = np.asarray(of_networks(record, quantity, positions), np.float64)[..., first:]
-        center = values.mean(2, keepdims=True)
-        return -slope(np.sqrt(((values - center) ** 2).mean(2)).mean(1))
-
-    return of
+    values = np.asarray(of_networks(record, quantity, positions), np.float64)[..., first:]
+    center = values.mean(2, keepdims=True)
+    return -slope(np.sqrt(((values - center) ** 2).mean(2)).mean(1))
 
 
 def slope(by_layer: np.ndarray) -> np.ndarray:

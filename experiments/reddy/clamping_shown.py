@@ -5,7 +5,7 @@ import numpy as np
 from experiments.onsets import crossing
 from experiments.panels import described
 from experiments.reddy.clamping import CURVE, PARTS, STEPS, conditions
-from experiments.reddy.names import CONDITIONS
+from experiments.reddy.panels import CONDITIONS
 from experiments.reddy.statistics import control_learns, onset_times, or_last, present
 from experiments.statistics import of_record
 from icl_lab.claims import NOT_REACHED, Quick

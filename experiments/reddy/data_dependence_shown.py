@@ -87,11 +87,6 @@ def _next_to_one(record: Record) -> int:
     return int(np.abs(np.array(record.config["exponent_grid"]) - 1).argmin())
 
 
-def _both(model: str) -> Statistic:
-    """(M,) the smaller of the two at the exponent next to 1."""
-    return lambda record: _smaller(record, model)[:, _next_to_one(record)]
-
-
 @of_record
 def _peak(record: Record, model: str) -> np.ndarray:
     """(M,) the smaller of the two at the exponent next to 1, less its better at the two ends."""
@@ -219,7 +214,8 @@ def _claims(model: str, figure: str) -> tuple[Claim, ...]:
         ),
         claim(
             "both", "at the exponent next to 1 both are learned (the smaller of score and in-weights accuracy).",
-            _both(model), at_least=0.5, reason="high: more than half of the range from 0 to 1",
+            lambda record: _smaller(record, model)[:, _next_to_one(record)], at_least=0.5,
+            reason="high: more than half of the range from 0 to 1",
         ),
         claim(
             "both_peak", "the smaller of score and in-weights accuracy is larger at the exponent next to 1 than at "

@@ -6,7 +6,7 @@ import numpy as np
 
 from experiments.panels import SERIES
 from experiments.reddy.interventions import CONTROL, CURVE, GIVEN, HELD, PRESETS, STARTS, STEPS, held
-from experiments.reddy.names import CONDITIONS
+from experiments.reddy.panels import CONDITIONS
 from experiments.reddy.statistics import onset_times, or_last, present
 from experiments.statistics import of_record
 from icl_lab.lab import Record, claims_of

@@ -16,6 +16,19 @@ SOLUTIONS = {
 """How the three test accuracies are drawn."""
 
 
+CONDITIONS = {
+    "control": "nothing frozen",
+    "ila1_held": "ILA1 frozen",
+    "tila2_held": "TILA2 frozen",
+    "tla2_held": "TLA2 frozen",
+    "cla_held": "CLA frozen",
+    "ila1_given": "ILA1 given",
+    "attention_lost": "Q, K lost",
+    "answer_lost": "V, classifier lost",
+}
+"""What figures and claims call the conditions of interventions."""
+
+
 def label_course(axes: Axes, what: str, title: str | None) -> None:
     """Names a panel of curves over training; the first of a part has its title."""
     axes.set(xlabel="training step", ylabel=what)

@@ -108,11 +108,6 @@ def equal_later(record: Record) -> np.ndarray:
     return np.where(np.isfinite(more), (equal > 2 * more).astype(float), np.nan)
 
 
-def more_solves(record: Record) -> np.ndarray:
-    """(M,) whether a member solves L > N from scalars zero."""
-    return learned(FROM["more"](record, metric="ic")[0], equal_level(record))
-
-
 _AT_LAB = {f"{name}_{part}": FAILS for name in ("clock",) for part in ("three", "two")}
 """The flow has one read-out logit and its rate; the model's classifier has to be learned first."""
 
@@ -208,7 +203,8 @@ CLAIMS = (
     ),
     claim(
         "more_from_zero", "L > N, scalars zero, all else alike: members learn (control: L = N).",
-        more_solves, where="Figs. 6, A.5", control=equal_solves(0.0), reason=_ALL, **_MOST,
+        lambda record: learned(FROM["more"](record, metric="ic")[0], equal_level(record)), where="Figs. 6, A.5",
+        control=equal_solves(0.0), reason=_ALL, **_MOST,
     ),
 )  # fmt: skip
 

@@ -107,7 +107,3 @@ def _carry_out(options: Options) -> int:
     if options.save:
         records.write_atomically(path, (json.dumps(record, indent=1) + "\n").encode())
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments.panels import described
-from experiments.statistics import Statistic, of_record, ratio
+from experiments.statistics import Statistic, difference, of_record, ratio
 from experiments.von_oswald.logistic import AGREEMENT, COSINES, CURVE, FINAL, STEPS
 from icl_lab.claims import NotRun, Quick
 from icl_lab.lab import Record, claims_of
@@ -45,11 +45,6 @@ def gain(record: Record) -> np.ndarray:
     """(M,) what one linear layer gains over predicting one half, as a share of what the best logistic step gains."""
     trained, step = (FINAL(record, learner=name) for name in ("linear_1", "logistic_1"))
     return (math.log(2) - trained) / (math.log(2) - step)
-
-
-def nearer_to_gd_plus_plus(record: Record) -> np.ndarray:
-    """(M,) cosine of two linear layers with two GD++ steps above the one with two logistic steps."""
-    return _cosine("linear_2", "gd++_2")(record) - _cosine("linear_2", "logistic_2")(record)
 
 
 def softmax_cosine(record: Record) -> np.ndarray:
@@ -103,7 +98,7 @@ CLAIMS = (
         "two_layers_which",
         "Two linear layers are nearer to GD++ on squared errors than to two logistic steps (difference of the "
         "cosines).",
-        nearer_to_gd_plus_plus, at_least=0.0, headline=3,
+        difference(_cosine("linear_2", "gd++_2"), _cosine("linear_2", "logistic_2")), at_least=0.0, headline=3,
         falsified_by="layers that transform labels as the sigmoid does",
         reason="a linear layer cannot compute the logistic residual but can transform inputs; any difference in favour",
     ),
