@@ -51,7 +51,7 @@ def benchmark(config: Config, parts: Sequence[str], show: Callable[[str, list[Ro
     started, load, tables = time.perf_counter(), [os.getloadavg()], {}
     for part in parts:
         for title, rows in RUN[part](config).items():
-            tables[title] = [row.flat() for row in rows]
+            tables[title] = rows
             show(title, rows)
     origin = provenance(time.perf_counter() - started)
     load.append(os.getloadavg())
@@ -62,11 +62,10 @@ def benchmark(config: Config, parts: Sequence[str], show: Callable[[str, list[Ro
 def as_table(title: str, rows: list[Row]) -> Table:
     """A rich table with a column for everything that some row has."""
     table = Table(title=title, title_justify="left")
-    flat = [row.flat() for row in rows]
-    columns = list(dict.fromkeys(key for row in flat for key, value in row.items() if value is not None))
+    columns = list(dict.fromkeys(key for row in rows for key, value in row.items() if value is not None))
     for column in columns:
         table.add_column(column, justify="left" if column == "name" else "right", overflow="fold")
-    for row in flat:
+    for row in rows:
         table.add_row(*(_shown(row.get(column)) for column in columns))
     return table
 

@@ -59,24 +59,14 @@ def ratio(slow: Timing, fast: Timing) -> float:
     return float(np.median(slow.rounds / fast.rounds))
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One line of the record: milliseconds of a unit of work, how often it fits into its baseline's, other columns."""
-
-    name: str
-    milliseconds: float
-    ratio: float | None = None
-    columns: Mapping[str, float | str] = dataclasses.field(default_factory=dict)
-
-    def flat(self) -> dict[str, Any]:
-        """The row as one dictionary."""
-        return {"name": self.name, "milliseconds": self.milliseconds, "ratio": self.ratio, **self.columns}
+Row = dict[str, Any]
+"""One line of the record: milliseconds of a unit of work, how often it fits into its baseline's, other columns."""
 
 
 def row(name: str, timing: Timing, base: Timing | None = None, **columns: float | str) -> Row:
     """A row with its fastest round and its compilation."""
-    seconds = {"best ms": float(timing.rounds.min()), "compile ms": timing.compile_ms}
-    return Row(name, timing.ms, None if base is None else ratio(base, timing), seconds | columns)
+    times = {"milliseconds": timing.ms, "ratio": None if base is None else ratio(base, timing)}
+    return {"name": name, **times, "best ms": float(timing.rounds.min()), "compile ms": timing.compile_ms, **columns}
 
 
 def take_turns(contenders: Mapping[str, tuple[Callable[[], Any], int]], rounds: int) -> dict[str, Timing]:
