@@ -205,13 +205,8 @@ def figures(record: Record) -> dict[str, Figure]:
     _loops(again, record)
     for look, depth in zip(panels.SERIES, record.config["depths"]):
         panels.bars(apart, record.config["jitters"], LEFT(record, depth=depth), f"{depth} rates", look)
-    apart.set(
-        xlabel="distance of the rates at the start",
-        ylabel="steps to leave the saddle",
-        xscale="log",
-        title="leaving equal rates",
-    )
-    apart.legend(ncols=2, **panels.ABOVE)
+    apart.set(xlabel="distance of the rates at the start", ylabel="steps to leave the saddle", xscale="log")
+    panels.described(apart, 2, title="leaving equal rates")
     return {"looped": figure}
 
 

@@ -134,14 +134,8 @@ def _fractions(axes: Axes, record: Record, lengths: list[int]) -> None:
         found = [wilson_interval(learned(c, level(record, n))) for c in curves]
         share = np.array([estimate for estimate, _ in found])
         ends = np.array([[estimate - low, high - estimate] for estimate, (low, high) in found])
-        axes.errorbar(
-            ratios * _apart(i, lengths),
-            share,
-            np.maximum(ends, 0).T,
-            label=f"N = {n}",
-            capsize=2,
-            **SERIES[i % len(SERIES)],
-        )
+        look = SERIES[i % len(SERIES)] | {"label": f"N = {n}", "capsize": 2}
+        axes.errorbar(ratios * _apart(i, lengths), share, np.maximum(ends, 0).T, **look)
     _against_labels(axes, record, lengths)
     described(axes, len(lengths), "95 % interval", ylabel="fraction that has learned", ylim=(-0.03, 1.03))
 

@@ -1,12 +1,11 @@
 """Panels that figures of this paper share."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from experiments.panels import ABOVE
-from icl_lab.lab.style import Axes, Figure, panels
+from icl_lab.lab.style import THEORY, Axes, Figure, panels
 
 SOLUTIONS = {
     "ic": {"label": "in context: novel classes", "color": "#0072B2", "linestyle": "-", "marker": "o"},
@@ -41,13 +40,7 @@ def label_course(axes: Axes, what: str, title: str | None) -> None:
 
 def guess_line(axes: Axes, levels: np.ndarray | float, x: Sequence[float] | np.ndarray) -> None:
     """The in-context accuracy of guessing one of the context's labels, at every x."""
-    drawn: dict[str, Any] = {
-        "color": "black",
-        "linestyle": (0, (1, 1)),
-        "linewidth": 1.0,
-        "label": "guess of a context label",
-    }
-    axes.plot(x, np.broadcast_to(levels, len(x)), **drawn)
+    axes.plot(x, np.broadcast_to(levels, len(x)), **THEORY, linewidth=1.0, label="guess of a context label")
 
 
 def attention_maps(maps: Mapping[tuple[str, str], np.ndarray], label: str) -> Figure:

@@ -81,13 +81,8 @@ def path_panel(axes: Axes, record: Record, parts: list[str]) -> None:
             label = None if m else NAMES[part]
             axes.plot(beta_1, alpha, color=color, linestyle=dash, linewidth=0.9, label=label)
             farthest = max(farthest, float(beta_1.max()))
-    shown = THEORY_PATH(record, scalar="beta_1") <= farthest
-    axes.plot(
-        THEORY_PATH(record, scalar="beta_1")[shown],
-        THEORY_PATH(record, scalar="alpha")[shown],
-        **THEORY,
-        label="flow of the mean-field loss",
-    )
+    flow = np.stack([THEORY_PATH(record, scalar=name) for name in ("beta_1", "alpha")])
+    axes.plot(*flow[:, flow[0] <= farthest], **THEORY, label="flow of the mean-field loss")
     axes.set(xlabel=r"$\beta_1$, to the previous token", ylabel=r"$\alpha$, to the target's item")
     panels.described(axes, 1, title="path of the scalars")
 

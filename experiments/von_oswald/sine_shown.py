@@ -18,6 +18,10 @@ LOOKS = {
 }
 
 
+READ_OFF = {"loss": "loss below 0.001", "same_loss": "losses equal", "cosine": "cosine near 1"}
+"""The published figure, which is of dependent amplitude and phase."""
+
+
 @of_record
 def _initial(record: Record, name: str) -> np.ndarray:
     """(1,) of the task and the networks shown: rms difference of the functions before attention, over the task's."""
@@ -33,18 +37,11 @@ def _of_law(law: str) -> tuple[Claim, ...]:
     name = binary.pair(law, 1)
     trained, control = (binary.FINAL.at(pair=name, which=which) for which in LOOKS)
     figure = {"where": f"von Oswald et al. 2022, Fig. 4 (amplitude and phase {law})"}
-    read_off = (
-        {"loss": "loss below 0.001", "same_loss": "losses equal", "cosine": "cosine near 1"}
-        if law == "dependent"
-        else {}
-    )
-    shown = {name: (words, "Fig. 4") for name, words in read_off.items()}
+    shown = {name: (words, "Fig. 4") for name, words in READ_OFF.items() if law == "dependent"}
     losses = (binary.CURVE.at(pair=name, metric=metric) for metric in ("trained_loss", "control_loss"))
     ends: dict[str, Any] = {"at_lab": NOT_REACHED, "criterion": settled(*losses)}  # after 20,000 steps of 128 tasks
-    identity: dict[str, Any] = {
-        "kind": "identity",
-        "quick": Quick(0.0, "an identity, to the same rounding", identity=True),
-    }
+    same = Quick(0.0, "an identity, to the same rounding", identity=True)
+    identity: dict[str, Any] = {"kind": "identity", "quick": same}
     return (
         claim(
             f"{law}_loss", "The network trained whole learns sines in context (loss).", trained, at_most=0.001,

@@ -105,11 +105,6 @@ def largest_scale(name: str) -> Statistic:
     return lambda record: over(name, "u")(record).max(1) / record.metrics["edge_scale"]
 
 
-def moved(start: int) -> Statistic:
-    """(M,) last u over the first, of SGD along the optimal weights from one of the starts."""
-    return lambda record: QUIET(record)[:, start, -1] / QUIET(record)[:, start, 0]
-
-
 def course(start: int, *, limit: bool = False) -> Statistic:
     """(M,) last u of SGD along the optimal weights from one of the starts, over the predicted one."""
     return lambda record: QUIET(record)[:, start, -1] / predicted_courses(record, limit=limit)[start, -1]
@@ -199,7 +194,8 @@ CLAIMS = (
     *(
         claim(
             f"quiet_from_{name}", f"From optimal weights {name} the u of least gradient noise SGD {what} u (ratio).",
-            moved(start), **bound, reason="5 % is more than the noise of its mean",
+            lambda record, start=start: QUIET(record)[:, start, -1] / QUIET(record)[:, start, 0], **bound,
+            reason="5 % is more than the noise of its mean",
         )
         for start, (name, what, bound) in enumerate(
             (("below", "raises", {"at_least": 1.05}), ("above", "lowers", {"at_most": 0.95}))

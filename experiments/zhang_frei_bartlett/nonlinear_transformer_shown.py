@@ -193,11 +193,8 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """The paper's figure; the error beyond N with and without position embeddings; the training."""
-    return {
-        "nonlinear_transformer": _published(record),
-        "beyond_training": _beyond(record),
-        "training": _training(record),
-    }
+    drawn = {"nonlinear_transformer": _published, "beyond_training": _beyond, "training": _training}
+    return {name: one(record) for name, one in drawn.items()}
 
 
 def _published(record: Record) -> Figure:

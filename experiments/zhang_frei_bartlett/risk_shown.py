@@ -200,12 +200,8 @@ def _rates(record: Record) -> Figure:
     n = list(train).index(config["context_length"])
     excess = SAMPLED(record, labels="clean") - FLOOR(record, covariance="spectrum")[:, n, None]
     _points(context, test, np.where(excess > 0, excess, np.nan), 0, 2, f"trained at N = {train[n]}, sampled")
-    context.plot(
-        test,
-        PREDICTED(record, labels="clean") - CLOSED_FLOOR(record, covariance="spectrum")[n],
-        **THIN,
-        label="theory: c/M",
-    )
+    predicted = PREDICTED(record, labels="clean") - CLOSED_FLOOR(record, covariance="spectrum")[n]
+    context.plot(test, predicted, **THIN, label="theory: c/M")
     _logarithmic(context, test, "test length M (examples)", "risk above its floor (MSE)", 1, LABELS["spectrum"])
     for i, name in enumerate(COVARIANCES):
         _points(floor, train, FLOOR(record, covariance=name), i, 2, f"trained, {LABELS[name]}")
