@@ -3,6 +3,7 @@
 And what is read off them: the gap between momentum and vanilla, its limit, and how far back attention looks.
 """
 
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -67,7 +68,7 @@ def figures(record: Record) -> dict[str, Figure]:
     mixers = tuple(record.config["mixers"])
     timed = "training" in record.provenance.get("stages", {})
     learned = [partial(_coefficients, name=name) for name in mixers if kind(name) == "learned"][:1]
-    shown = {
+    shown: dict[str, Sequence[Callable[[Axes, Record], None]]] = {
         "perplexity": (_perplexity, *[_over_time] * timed, _gap),
         "loss": (_curves, _behind, _differences),
         "attention": (_lags, _mean_lags, *learned),
