@@ -8,7 +8,7 @@ from experiments.dai import implicit_finetuning as binary
 from experiments.dai.by_encoding import gate_of, learned, network_means
 from experiments.dai.common import ACCURACY, encodings
 from experiments.dai.controls import FROM_SECOND
-from experiments.dai.controls_figures import METRICS, all_controls, controls, legend, of_row
+from experiments.dai.controls_figures import METRICS, all_controls, controls, in_words, legend, of_row
 from experiments.panels import ABOVE, SERIES
 from icl_lab.lab import Record
 from icl_lab.lab.style import THEORY, Axes, Figure, band, panels
@@ -41,7 +41,7 @@ def _points(axes: Axes, x: np.ndarray, values: np.ndarray, passed: np.ndarray, *
 
 
 def _tasks(axes: Axes, tasks: list[str]) -> None:
-    axes.set_xticks(range(len(tasks)), tasks, rotation=30)
+    axes.set_xticks(range(len(tasks)), [in_words(task) for task in tasks], rotation=30)
 
 
 def _accuracy(record: Record, there: list[str]) -> Figure:
@@ -115,7 +115,7 @@ def _demonstrations(record: Record, there: list[str]) -> Figure:
             for name, dash, label in LEVELS:
                 mean = ACCURACY(record, positions=positions, learner=name)[:, t].mean()
                 at.axhline(mean, color="0.3", linestyle=dash, linewidth=0.8, label=label)
-            at.set(title=f"{task}, {positions}", xlabel="demonstrations", ylim=(0, 1.03))
+            at.set(title=f"{in_words(task)}, {positions}", xlabel="demonstrations", xticks=counts, ylim=(0, 1.03))
         row[0].set_ylabel("accuracy")
     axes[0, -1].legend()
     return figure

@@ -146,9 +146,9 @@ def _layers(record: Record, positions: str) -> Figure:
             at.set_xticks(range(values.shape[-1]), [str(layer + 1) for layer in range(values.shape[-1])])
             at.axhline(0, color="0.7", linewidth=0.6)
             at.set_xlabel("layer")
-        column[0].set_title(f"{title}: questions of network {one}")
-        column[1].set_title("a line for each network, and their mean")
-        column[0].set_ylabel(f"{title}")
+        column[0].set_title(f"{title}, questions of one network")
+        column[1].set_title(f"{title}, every network and the mean")
+        column[0].set_ylabel(title)
         column[0].legend(ncols=3, **ABOVE)
     figure.suptitle(gate_of(record, positions), fontsize=9)
     return figure

@@ -153,4 +153,5 @@ def _copying(axes: Axes, record: Record) -> None:
     axes.axhline(record.metrics["alternating_best_step"], **THEORY, label="best step of GD")
     axes.axhline(record.metrics["alternating_zero"], color="0.6", linewidth=0.8, label="predicting 0")
     axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
+    axes.set(xlim=(-0.7, len(names) - 0.3), title="final losses, and how many left the plateau")
     described(axes, 2, ylabel="final loss", ylim=(0, 1.2 * record.metrics["alternating_zero"]))

@@ -8,6 +8,7 @@ The figure: accuracy on each task, behind more demonstrations, and steps of the 
 
 import numpy as np
 
+from experiments.dai.controls_figures import in_words
 from experiments.dai.mixer_looks import looks
 from experiments.dai.mixers import chosen, label
 from experiments.dai.momentum_tasks import CEILING, END, FINAL, REACHED
@@ -115,8 +116,8 @@ def _tasks(axes: Axes, record: Record) -> None:
         ends = (t - 0.4, t + 0.4)
         axes.hlines(chance[t], *ends, color="0.5", linewidth=0.8, label="" if t else "chance")
         axes.hlines(CEILING(record)[:, t].mean(), *ends, color="black", linestyle=":", label="" if t else "Bayes")
-    axes.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right")
-    described(axes, 2, ylabel="accuracy", title="every network", ylim=(-0.02, 1.02))
+    axes.set_xticks(range(len(tasks)), [in_words(task) for task in tasks], rotation=30, ha="right")
+    described(axes, 2, ylabel="accuracy", title="every network (open: did not come through)", ylim=(-0.02, 1.02))
 
 
 def _demonstrations(axes: Axes, record: Record) -> None:
@@ -126,7 +127,7 @@ def _demonstrations(axes: Axes, record: Record) -> None:
         curves = FINAL(record)[i].mean(1)
         own = curves[came[i]] if came[i].any() else curves
         band(axes, np.arange(own.shape[1]), own, **look | SPARSE)
-    described(axes, 2, "that came through", xlabel="demonstrations", ylabel="accuracy, mean of tasks")
+    described(axes, 2, "networks that came through", xlabel="demonstrations", ylabel="accuracy, mean of tasks")
 
 
 def _steps(axes: Axes, record: Record) -> None:
@@ -138,4 +139,4 @@ def _steps(axes: Axes, record: Record) -> None:
         if steps.size:
             axes.plot([i], [np.median(steps)], linestyle="", marker="_", markersize=14, color="black")
     axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
-    axes.set(yscale="log", ylabel="steps until the mixture", title="the way there")
+    axes.set(yscale="log", ylabel="steps until the mixture", title="the way to the mixture")

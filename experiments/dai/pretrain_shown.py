@@ -203,7 +203,7 @@ def _curriculum(record: Record) -> Figure:
             at.set_title(f"{_NAMES[i]}: {int((reached > i).sum())} of {entered} came to its end")
             at.set_xlabel("step of the stage")
             at.set_ylim(bottom=0)
-        row[0].set_ylabel(f"{positions} positions\nloss of predictable tokens (nats)")
+        row[0].set_ylabel(f"{positions} positions: loss of predictable tokens (nats)")
         row[0].plot([], [], color="0.6", linewidth=0.7, label=_failed(passes))
         row[0].legend()
     return figure

@@ -14,10 +14,10 @@ from icl_lab.lab.style import Figure, band, panels
 
 SHOWN: dict[str, dict[str, Any]] = {
     "least_squares": {"color": "#000000", "linestyle": (0, (1, 1)), "label": "least squares"},
-    "ridge": {"color": "#009E73", "linestyle": "-.", "label": "ridge, strength .5"},
+    "ridge": {"color": "#009E73", "linestyle": "-.", "label": "ridge, strength 0.5"},
     "averaging": {"color": "#D55E00", "linestyle": "--", "label": "averaging"},
     "neighbours": {"color": "#CC79A7", "linestyle": ":", "label": "3 nearest neighbours"},
-    "lasso": {"color": "#E69F00", "linestyle": (0, (5, 1)), "label": "lasso, .01"},
+    "lasso": {"color": "#E69F00", "linestyle": (0, (5, 1)), "label": "lasso, strength 0.01"},
     "other": {"color": "#777777", "linestyle": (0, (4, 1, 1, 1, 1, 1)), "label": "trained on the other tasks"},
     "trained": {key: LOOK["trained"][key] for key in ("color", "linestyle")} | {"label": "trained"},
 }
@@ -119,6 +119,7 @@ def figures(record: Record) -> dict[str, Figure]:
         for name, look in SHOWN.items():
             band(axes, np.arange(found[name].shape[1]), found[name], **look)
         axes.axvline(d, color="0.8", linewidth=0.8, zorder=0)
+        axes.set_xticks(range(0, len(found["trained"].T), d))
         axes.set(xlabel="examples k (line: D)", ylabel="relative error", ylim=(0, 1.5))
         nonzero = record.config["used_weights"] if tasks == "sparse" else d
         axes.set_title(f"{tasks}: {nonzero} of {d} weights not 0")
@@ -138,7 +139,8 @@ def _training(record: Record) -> Figure:
         lengths = record.config["lengths"]
         row[1].plot(lengths, IDENTIFIED(record, number="residual").T, "o", color="#0072B2", label="member")
         row[1].plot(lengths, PLANTED(record), "x", color="#009E73", label="ridge itself")
-        row[1].axhline(0.05, color="black", linestyle="--", label="named below")
+        row[1].axhline(0.05, color="black", linestyle="--", label="a name needs less")
+        row[1].set_xticks(lengths)
         row[1].legend()
     row[1].set(title="the nearest algorithm", xlabel="examples", ylabel="distance", ylim=(0, None))
     return figure

@@ -125,6 +125,9 @@ CLAIMS = (
 )  # fmt: skip
 
 
+_LOOKS = (("planted", "#0072B2", "o"), ("outsiders", "#D55E00", "s"))
+
+
 def figures(record: Record) -> dict[str, Figure]:
     """Distance of every learner from its nearest family, and of networks from every family."""
     figure, ((suite, network),) = panels(2, 1, width=3.4, height=3.0)
@@ -133,14 +136,16 @@ def figures(record: Record) -> dict[str, Figure]:
     kind = np.arange(len(outside)) % len(KINDS)
     for at in range(len(PLANTED) + len(KINDS)):
         of = inside[at * draws : (at + 1) * draws] if at < len(PLANTED) else outside[:first][kind[:first] == at - 5]
-        suite.plot(of, np.full(len(of), at), "o", color="C0" if at < len(PLANTED) else "C1", markersize=3)
+        label, color, marker = _LOOKS[at >= len(PLANTED)]
+        here = {"marker": marker, "markersize": 3, "linestyle": "", "label": label if at in (0, len(PLANTED)) else None}
+        suite.plot(of, np.full(len(of), at), color=color, **here)
     two = outside[first:]
-    suite.plot(two, kind[first:] + len(PLANTED), "x", color="black", markersize=4, label="two labels")
+    suite.plot(two, kind[first:] + len(PLANTED), "x", color="black", markersize=4, label="outsiders, two labels")
     labels = (*PLANTED, *KINDS)
     described(suite, yticks=np.arange(len(labels)), yticklabels=labels, title="planted learners and outsiders")
     if record.config["networks"]:
         for one in DISTANCE(record, network="network"):
-            network.plot(one, np.arange(len(NAMES)), "o", color="C0", markersize=3)
+            network.plot(one, np.arange(len(NAMES)), "o", color=_LOOKS[0][1], markersize=3)
     network.set(yticks=np.arange(len(NAMES)), yticklabels=NAMES, title="trained networks")
     for axes in (suite, network):
         axes.axvline(BAR, color="0.5", linestyle=":")

@@ -257,8 +257,8 @@ def _classes_panels(row: np.ndarray, record: Record, model: str, sweep: str) -> 
             band(axes, x, values[:, :, i], label=f"B = {copies}", **SERIES[i % len(SERIES)])
         axes.set_xscale("log", base=2)
         axes.set_xticks(x, [str(k) for k in x])
-        axes.set(xlabel="classes K", ylabel=label, ylim=(-0.03, 1.03))
-        axes.legend(title=TITLES[model], ncols=len(record.config["burstiness_grid"]), **ABOVE)
+        axes.set(xlabel="classes K", ylabel=label.split()[-1], ylim=(-0.03, 1.03))
+        axes.legend(title=f"{TITLES[model]}: {label}", ncols=len(record.config["burstiness_grid"]), **ABOVE)
 
 
 def _accuracies_panel(row: np.ndarray, record: Record, model: str, sweep: str) -> None:

@@ -137,7 +137,9 @@ def _fractions(axes: Axes, record: Record, lengths: list[int]) -> None:
         look = SERIES[i % len(SERIES)] | {"label": f"N = {n}", "capsize": 2}
         axes.errorbar(ratios * _apart(i, lengths), share, np.maximum(ends, 0).T, **look)
     _against_labels(axes, record, lengths)
-    described(axes, len(lengths), "95 % interval", ylabel="fraction that has learned", ylim=(-0.03, 1.03))
+    described(
+        axes, len(lengths), "members that learn, 95 % interval", ylabel="fraction that has learned", ylim=(-0.03, 1.03)
+    )
 
 
 def _waits(axes: Axes, record: Record, lengths: list[int]) -> None:
@@ -157,7 +159,7 @@ def _waits(axes: Axes, record: Record, lengths: list[int]) -> None:
         axes.plot(at[np.isfinite(median)], median[np.isfinite(median)], label=f"N = {n}, median", **look)
     axes.plot([], [], "^", color="0.3", markerfacecolor="none", label="not by the last step")
     _against_labels(axes, record, lengths)
-    described(axes, 2, "every member", yscale="log", ylabel="training step of the onset")
+    described(axes, 2, "onset of every member", yscale="log", ylabel="training step of the onset")
 
 
 def _apart(i: int, lengths: list[int]) -> float:

@@ -128,8 +128,8 @@ def plane_panel(axes: Axes, record: Record) -> None:
         axes.plot(*path[0, 1:], color="black", marker="o", linestyle="")
     axes.set(xlim=(plane[0], plane[-1]), ylim=(plane[0], plane[-1]))
     axes.grid(False)
-    axes.set(xlabel=ALPHA_LABEL, ylabel=XI_LABEL, title=rf"mean field, L = N = {n}, $\beta_1$ = 0")
-    axes.figure.colorbar(filled, ax=axes, label="loss - log N", format="%.2f")
+    axes.set(xlabel=ALPHA_LABEL, ylabel=XI_LABEL, title=rf"mean field at $L = N = {n}$, $\beta_1 = 0$")
+    axes.figure.colorbar(filled, ax=axes, label="loss less log N", format="%.2g", ticks=levels[::7])
 
 
 def escape_panel(axes: Axes, record: Record) -> None:
@@ -138,7 +138,7 @@ def escape_panel(axes: Axes, record: Record) -> None:
     scales = np.array(config["scales"])
     at = list(config["saddle_lengths"]).index(config["context_length"])
     for form, (color, _, marker) in LOOKS.items():
-        for side, (filled, way) in enumerate((("full", "right label"), ("none", "away"))):
+        for side, (filled, way) in enumerate((("full", "to the label"), ("none", "away from it"))):
             times = ESCAPE(record, form=form)[at, side]
             label = f"{NAMES[form]}, {way}"
             axes.plot(scales, times, color=color, linestyle="", marker=marker, fillstyle=filled, label=label)
@@ -146,9 +146,9 @@ def escape_panel(axes: Axes, record: Record) -> None:
             name = "log(1/s) / rate" if (form, side) == ("mean_field", 1) else None
             axes.plot(scales, line, **THEORY, linewidth=0.9, label=name)
     axes.set_xscale("log")
-    axes.set_xlabel(f"size s of the start, at L = N = {config['context_length']}")
+    axes.set_xlabel(f"size s of the start, $L = N = {config['context_length']}$")
     axes.set_ylabel("flow time to the cliff")
-    axes.legend(ncols=2, **panels.ABOVE)
+    axes.legend(title="leaving the saddle", ncols=2, **panels.ABOVE)
 
 
 def random_panel(axes: Axes, record: Record) -> None:
@@ -160,4 +160,4 @@ def random_panel(axes: Axes, record: Record) -> None:
     span = [every.min(), every.max()]
     axes.plot(span, span, **THEORY, label="equal")
     axes.set(xlabel="time to the cliff, predicted", ylabel="flow time to the cliff")
-    axes.legend(title="random starts at L = N", ncols=2, **panels.ABOVE)
+    axes.legend(title="random starts, L = N", ncols=2, **panels.ABOVE)

@@ -15,7 +15,7 @@ MEASURES = {
     "tila2": ("TILA2, to the right label", "#D55E00", "--"),
     "tla2": ("TLA2, to all labels", "#009E73", "-."),
     "cla": ("CLA, a label of the context", "#CC79A7", (0, (5, 1, 1, 1, 1, 1))),
-    "ic": ("IC accuracy", "#000000", ":"),
+    "ic": ("in-context accuracy", "#000000", ":"),
 }
 LOOKS = (("#0072B2", "-", "o"), ("#D55E00", "--", "s"), ("#009E73", "-.", "^"), ("#CC79A7", ":", "D"))
 
@@ -95,8 +95,8 @@ def members_panel(axes: Axes, record: Record) -> None:
         for m, curve in enumerate(FROM["equal"](record, metric="ic")[i]):
             axes.plot(steps, curve, color=color, linestyle=dash, linewidth=0.8, label=None if m else f"start {start:g}")
     axes.axhline(guess(record.config, context_length=length), **THEORY, label="B/N")
-    axes.set(xlabel="training step", ylabel="IC accuracy, each member", ylim=(-0.03, 1.03))
-    axes.legend(title=f"L = N = {length}", ncols=2, **panels.ABOVE)
+    axes.set(xlabel="training step", ylabel="in-context accuracy", ylim=(-0.03, 1.03))
+    axes.legend(title=f"every member, L = N = {length}", ncols=2, **panels.ABOVE)
 
 
 def onsets_panel(axes: Axes, record: Record) -> None:

@@ -233,7 +233,7 @@ def figures(record: Record) -> dict[str, Figure]:
         _accuracy(row[0], record, part)
         _loss(row[1], record, part)
         _bands(row[2], record, part, MEASURES)
-        label_course(row[2], "progress measure", "progress")
+        label_course(row[2], "progress measure", f"{TITLES[part]}: progress")
         _aligned(row[3], record, part)
     return {"curves": figure, "attention": _maps(record, parts)}
 
@@ -241,7 +241,7 @@ def figures(record: Record) -> dict[str, Figure]:
 def _accuracy(axes: Axes, record: Record, part: str) -> None:
     _bands(axes, record, part, ACCURACIES)
     axes.axhline(guess_of(part, record.config), **THEORY, label="guess, B/N")
-    label_course(axes, "accuracy", TITLES[part])
+    label_course(axes, "accuracy", f"{TITLES[part]}: accuracy")
 
 
 def _loss(axes: Axes, record: Record, part: str) -> None:
@@ -249,7 +249,7 @@ def _loss(axes: Axes, record: Record, part: str) -> None:
     axes.axhline(np.log(record.config["labels"]), color="black", linestyle="-.", linewidth=0.9, label="log L")
     axes.axhline(-np.log(guess_of(part, record.config)), **THEORY, label="log(N/B)")
     axes.set_ylim(bottom=0)
-    label_course(axes, "loss (nats)", "loss")
+    label_course(axes, "loss (nats)", f"{TITLES[part]}: loss")
 
 
 def _bands(axes: Axes, record: Record, part: str, looks: dict[str, dict[str, Any]]) -> None:
@@ -270,7 +270,7 @@ def _aligned(axes: Axes, record: Record, part: str) -> None:
             band(axes, grid, np.stack(curves), **look)
     axes.axvline(1, color="0.6", linewidth=0.8)
     axes.set_xlabel("training step / wait of the member")
-    axes.set(ylabel="progress measure", ylim=(0, 1.02), title="by each member's wait")
+    axes.set(ylabel="progress measure", ylim=(0, 1.02), title=f"{TITLES[part]}: by own wait")
     if axes.lines[:-1]:
         axes.legend(ncols=4, **ABOVE)
 

@@ -82,7 +82,9 @@ def figures(record: Record) -> dict[str, Figure]:
     ratios.axhline(2, **style.THEORY)
     ratios.annotate("late: twice the steps", (0.02, 2.05), xycoords=("axes fraction", "data"))
     ratios.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
-    ratios.set(title="fresh tasks over set", xlabel="learning rate", ylabel="ratio of steps to half the drop")
+    ratios.set(
+        title="when fresh tasks are learned", xlabel="learning rate", ylabel="steps to half the drop / on the set"
+    )
     ratios.set_ylim(0, 2.4)
     ratios.legend()
     _, member, name = slowest

@@ -116,7 +116,7 @@ def figures(record: Record) -> dict[str, Figure]:
     for axes in row[:-1]:
         axes.axhline(record.metrics["closed_form"], color="black", linestyle=":", label="best GD step")
         axes.set_xlabel("training step")
-        axes.set_ylabel("loss, of one start" if axes is not row[len(config.heads)] else "loss")
+        axes.set_ylabel("loss, scaled to one start" if axes is not row[len(config.heads)] else "loss")
         axes.set_ylim(0.15, 0.5)
         axes.legend(loc="upper right")
     drops(row[-1], found, np.geomspace(0.02 * config.steps, config.steps, 25).tolist())

@@ -132,7 +132,8 @@ def figures(record: Record) -> dict[str, Figure]:
     And the heads' scaled maps.
     """
     config = from_json(Config, record.config)
-    figure, axes = style.panels(2 + len(config.columns()), len(config.heads))
+    columns = config.columns() if "shift_tasks" in record.config else {}  # that of paper is older than the shifts
+    figure, axes = style.panels(2 + len(columns), len(config.heads))
     for (loss, agreement, *row), heads in zip(axes, config.heads):
         title, part = f"{heads} head{'s' * (heads > 1)}", CURVE(record, heads=heads)
         off, gd = past_plateau(record, heads), record.metrics["closed_form"]
@@ -143,7 +144,7 @@ def figures(record: Record) -> dict[str, Figure]:
         _apart(agreement, STEPS(record), part["gd_sensitivity_cosine"], off)
         agreement.set(title=f"{title}, cosine with GD", xlabel="training step", ylim=(-0.05, 1.05))
         agreement.set_ylabel("cosine of the sensitivities")
-        for shifted, (column, scales) in zip(row, config.columns().items()):
+        for shifted, (column, scales) in zip(row, columns.items()):
             found = SHIFTED[column](record, heads=heads)
             _apart(shifted, np.array(scales), found["trained"], off)
             shifted.plot(scales, np.median(found["gd"], axis=0), **_GD)

@@ -100,10 +100,9 @@ def figures(record: Record) -> dict[str, Figure]:
             clipped = name != "looped_1" and matrix == "b"
             for axis, one, label in zip(row[2 * j :], shown, ("trained", "built")):
                 limit = inputs if clipped else largest
-                image = style.heat_map(axis, one, limit, f"{matrix.upper()}, {label}")
+                image = style.heat_map(axis, one, limit, f"{network_label(name)}: {matrix.upper()}, {label}")
                 if clipped:
                     axis.set_xlabel(f"label entry: {one[d, d]:.1f}")
             extend = "min" if clipped else "neither"
             figure.colorbar(image, ax=list(row[2 * j : 2 * j + 2]), shrink=0.8, extend=extend, label=style.BARRED)
-        row[0].set_ylabel(network_label(name))
     return {"weight_maps": figure}

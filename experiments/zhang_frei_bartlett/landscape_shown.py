@@ -233,6 +233,10 @@ def _look(i: int, count: int) -> dict[str, Any]:
     return {"color": viridis(count)[i], "marker": MARKERS[i % len(MARKERS)]}
 
 
+def _spectrum(exponent: float) -> str:
+    return rf"$\lambda_i \propto i^{{-{exponent:g}}}$" if exponent else r"equal $\lambda_i$"
+
+
 def _shares(axes: Axes, record: Record, scale: int, length: int) -> None:
     """Share of starts that reach the optimum, with Wilson intervals, over D; the race's prediction as lines."""
     d, exponents = np.array(record.config["dimensions"]), record.config["exponents"]
@@ -241,7 +245,7 @@ def _shares(axes: Axes, record: Record, scale: int, length: int) -> None:
         shares = [wilson_interval(cell == OPTIMUM) for cell in ended[:, i]]
         look, at = _look(i, len(exponents)), d + 0.1 * (i - 1.5)
         axes.vlines(at, *np.array([ends for _, ends in shares]).T, color=look["color"])
-        axes.plot(at, [middle for middle, _ in shares], linestyle="", label=f"p = {p:g}", **look)
+        axes.plot(at, [middle for middle, _ in shares], linestyle="", label=_spectrum(p), **look)
         axes.plot(d, race[:, i], linestyle=DASHES[i % len(DASHES)], color=look["color"], linewidth=0.8)
     axes.plot([], [], color="0.5", linewidth=0.8, label="predicted by the race")
     axes.set(xticks=d, ylim=(-0.03, 1.03), xlabel="dimension D", ylabel="share at the optimum")
@@ -251,7 +255,7 @@ def _over_dimensions(axes: Axes, record: Record, values: np.ndarray, label: str,
     """Values (D, exponents) over D."""
     d, exponents = record.config["dimensions"], record.config["exponents"]
     for i, p in enumerate(exponents):
-        axes.plot(d, values[:, i], linestyle=DASHES[i % len(DASHES)], label=f"p = {p:g}", **_look(i, len(exponents)))
+        axes.plot(d, values[:, i], linestyle=DASHES[i % len(DASHES)], label=_spectrum(p), **_look(i, len(exponents)))
     described(axes, xticks=d, xlabel="dimension D", ylabel=label, title=title)
 
 
@@ -268,7 +272,7 @@ def _reached(axes: Axes, record: Record) -> None:
     for i in (0, len(exponents) - 1):
         share = ended[:, i, :, shortest].mean(axis=(0, 2))
         look = _look(i, len(exponents)) | {"linestyle": DASHES[i % len(DASHES)]}
-        axes.plot(scales, share, label=f"p = {exponents[i]:g}", **look)
+        axes.plot(scales, share, label=_spectrum(exponents[i]), **look)
     axes.set(xscale="log", ylim=(-0.03, 1.03), xlabel="scale of the start", ylabel="share of starts, all D")
     described(axes, title=f"starts that end at the optimum, N = {record.config['lengths'][shortest]}")
 

@@ -15,7 +15,7 @@ from icl_lab.theory import error_floor_bound, optimum, risk
 DASHES = ("-", "--", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v")
 THIN = THEORY | {"linewidth": 1.0}
-LABELS = {"identity": r"$\Lambda$ = identity", "spectrum": r"$\Lambda$ = spectrum"}
+LABELS = {"identity": "identity covariance", "spectrum": "unequal eigenvalues"}
 
 
 @of_record
@@ -202,14 +202,23 @@ def _rates(record: Record) -> Figure:
     _points(context, test, np.where(excess > 0, excess, np.nan), 0, 2, f"trained at N = {train[n]}, sampled")
     predicted = PREDICTED(record, labels="clean") - CLOSED_FLOOR(record, covariance="spectrum")[n]
     context.plot(test, predicted, **THIN, label="theory: c/M")
-    _logarithmic(context, test, "test length M (examples)", "risk above its floor (MSE)", 1, LABELS["spectrum"])
+    _logarithmic(
+        context,
+        test,
+        "test length M (examples)",
+        "risk above its floor (MSE)",
+        1,
+        f"over its floor, {LABELS['spectrum']}",
+    )
     for i, name in enumerate(COVARIANCES):
-        _points(floor, train, FLOOR(record, covariance=name), i, 2, f"trained, {LABELS[name]}")
+        _points(floor, train, FLOOR(record, covariance=name), i, 2, LABELS[name])
         floor.plot(train, CLOSED_FLOOR(record, covariance=name), **THIN, label=None if i else "theory")
     spectrum = np.diag(config["spectrum"])
     bound = [error_floor_bound(spectrum, int(n)) for n in train]
-    floor.plot(train, bound, color="0.5", label=r"bound $\eta$, spectrum")
-    _logarithmic(floor, train, "training length N (examples)", r"floor, $M\to\infty$ (MSE)", 2, "endless prompts")
+    floor.plot(train, bound, color="0.5", label=r"bound $\eta$, unequal eigenvalues")
+    _logarithmic(
+        floor, train, "training length N (examples)", r"floor, $M\to\infty$ (MSE)", 2, "endless prompts", (1, 3)
+    )
     shared = [m for m in test if m in train]
     for i, m in enumerate(shared):
         at = list(test).index(m)

@@ -279,6 +279,6 @@ def _published(axes: Axes) -> None:
     for look, dash, (name, line) in zip((_SPECTRUM, _ISOTROPIC, _OTHER), dashes, lines.items()):
         axes.plot(lengths, np.asarray(line), color=look["color"], linestyle=dash, label=name)
         axes.plot(*_PUBLISHED[name], linestyle="", color=look["color"], marker=look["marker"])
-    axes.plot([], [], "ko", label="GPT-2, published")
-    axes.set(xlabel="examples M = N, D = 20", ylabel=_ERROR, yscale="log", title="best linear layer (lines)")
+    axes.plot([], [], "ko", label="points: GPT-2, published")
+    axes.set(xlabel="examples M = N, D = 20", ylabel=_ERROR, yscale="log", title="lines: best linear layer")
     axes.legend(ncols=2, **panels.ABOVE)
