@@ -146,7 +146,7 @@ def _copying(axes: Axes, record: Record) -> None:
                 look: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 3, "fillstyle": fill}
                 axes.plot(np.full(those.sum(), i), found[those], color="#0072B2", alpha=0.6, label=once(text), **look)
         place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-        axes.annotate(f"{gone.sum()}/{gone.size}", (i, 1), (0, -2), **place, ha="center", va="top")
+        axes.annotate(f"{gone.sum()}/{gone.size}", (i, 1), (0, -2), **place, ha="center", va="top", fontsize=7)
         if name in by_hand:
             line: dict[str, Any] = {"linestyle": "", "marker": "_", "markersize": 16, "color": "black"}
             axes.plot(i, by_hand[name], label=once("by hand: copy, one step"), **line)
