@@ -242,7 +242,3 @@ def _status(results: Results, failures: Mapping[str, str], drifts: Sequence[str]
     for line in drifts:
         print(f"drift: {line}", file=sys.stderr)
     return 1 if surprises or failures or drifts else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,23 +8,19 @@ same but for rounding, which grows over 5,000 steps. The record is committed bes
 
 import dataclasses
 import sys
-import time
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.page.explorables import Options
+from experiments.page.explorables import Made, make
 from experiments.page.explorables.birth.data import ARMS, CURVES, FOLDER
 from experiments.reddy.clamping import PRESETS, conditions, plan
 from experiments.reddy.settings import by_part
 from experiments.reddy.training import evaluation_samples, network, progress
-from icl_lab.lab.command_line import command
-from icl_lab.lab.provenance import provenance
-from icl_lab.lab.records import Record, save
 from icl_lab.models.inspection import Trace
 from icl_lab.prompts import Sample
 
@@ -56,11 +52,11 @@ def in_255ths(sums: np.ndarray, share: np.ndarray) -> np.ndarray:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    return command(__doc__, Options(), _train, argv)
+    return make(__doc__, "birth", FOLDER, _train, argv)
 
 
-def _train(options: Options) -> int:
-    began, model = time.monotonic(), network(CONFIG)
+def _train() -> Made:
+    model = network(CONFIG)
 
     def measure(params: dict, key: Array, now: dict) -> dict[str, Array]:
         samples = evaluation_samples(CONFIG, now["setting"]["law"], "ic", key)
@@ -69,16 +65,11 @@ def _train(options: Options) -> int:
     fit = dataclasses.replace(plan(CONFIG, model), measure=measure).carried_out()
     every = by_part(fit.metrics, conditions(CONFIG.only))
     share = every["control"]["match"][0, 0]  # the test sequences are the same at every measurement
-    arrays = {"steps": fit.steps, "share": share}
+    arrays: dict[str, Any] = {"steps": fit.steps, "share": share}
     for arm in ARMS:
         arrays[f"{arm}/curves"] = np.stack([every[arm][name][0] for name in CURVES])
         arrays[f"{arm}/attention"] = in_255ths(every[arm]["attention"][0], share)
-    record = Record(
-        "page.birth", "lab", vars(CONFIG), {}, {name: np.asarray(value) for name, value in arrays.items()},
-        provenance(time.monotonic() - began, CONFIG.seed),
-    )  # fmt: skip
-    save(record, Path(options.outdir or FOLDER), [])
-    return 0
+    return vars(CONFIG), {}, arrays
 
 
 if __name__ == "__main__":
