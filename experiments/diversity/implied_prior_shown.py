@@ -116,28 +116,34 @@ CLAIMS = (
 )  # fmt: skip
 
 
+WORDS = {
+    "ridge": "ridge", "ridge_noise_only": "ridge, noise alone", "constant": "layer, one variance",
+    "by_size": r"layer, $\propto |x|^2$", "dmmse": "dMMSE", "dmmse_noise_only": "dMMSE, noise alone",
+}  # fmt: skip
+
+
 def figures(record: Record) -> dict[str, Figure]:
     """Variances of fitted tasks and of the rest, shares of given tasks, moments over examples."""
     figure, ((fits, shares, moments),) = axes_grid(3, 1, width=2.25, height=2.6)
     (d, n, noise_variance), truth = sizes(record), true_moment(record)
-    t, names = np.arange(1, n + 1), [name.replace("_", " ") for name in LINEAR]
+    t, names = np.arange(1, n + 1), [WORDS[name] for name in LINEAR]
     for look, of in zip(panels.SERIES, ("variance", "noise")):
         each = np.stack([FITTED(record, learner=learner, of=of) for learner in LINEAR], axis=1)
         panels.bars(fits, np.arange(len(LINEAR)), each, "tasks" if of == "variance" else "rest", look)
     for level in (1 + noise_variance / (n - d - 1), noise_variance):
         fits.axhline(level, **THEORY)
-    fits.set(ylabel="variance", title="fitted tasks", ylim=(0, None))
-    fits.set_xticks(range(len(LINEAR)), names, rotation=30)
+    fits.set(ylabel="variance", title="variance of fitted tasks", ylim=(0, None))
+    fits.set_xticks(range(len(LINEAR)), names, rotation=30, ha="right", rotation_mode="anchor")
     for look, name, learner in zip(panels.SERIES, names, LINEAR):
         panels.bars(moments, t, MOMENT(record, learner=learner) / truth, name, look)
     for look, learner in zip(panels.SERIES, SETS):
         each = np.sort(SHARES(record, learner=learner), axis=1) * record.config["tasks"]
-        panels.bars(shares, np.arange(1, each.shape[1] + 1), each, learner.replace("_", " "), look)
+        panels.bars(shares, np.arange(1, each.shape[1] + 1), each, WORDS[learner], look)
     shares.axhline(1.0, **THEORY)
-    shares.set(xlabel="task, by its share", ylabel="share, times k", title="dMMSE")
+    shares.set(xlabel="task, by its share", ylabel="share, times k", title=f"shares of {record.config['tasks']} tasks")
     for line in (truth, constant_moment(record)):
         moments.plot(t, line / truth, **THEORY)
-    moments.set(xlabel="examples", ylabel="second moment over the prior's", title="moments")
+    moments.set(xlabel="examples", ylabel="second moment over the prior's", title="moments", ylim=(0, None))
     for axes in (fits, shares, moments):
         axes.legend(ncols=2, **panels.ABOVE)
     return {"implied_prior": figure}
