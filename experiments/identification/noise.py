@@ -183,7 +183,7 @@ def fitted_ridge(prompt: Prompt, said: np.ndarray) -> dict[str, np.ndarray]:
 
 EXPERIMENT = Experiment(
     "identification.noise", __doc__, PRESETS, measured, (STEPS, LOSS, ERROR, RIDGE, FOLLOWED), trainings=trainings,
-    constraints=CONSTRAINTS,
+    constraints=CONSTRAINTS, effort={"quick": "little"},
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -6,13 +6,17 @@ usual. Programs carry no stack of Python for every operation. No number depends 
 """
 
 import gc
+import importlib
 import io
 
 import jax
-from scipy import special as special  # quantiles of intervals
 
+from icl_lab.lab.command_line import use_compilation_cache
 from icl_lab.lab.style import panels, styled
 
+use_compilation_cache()  # before diffrax is imported, as in a run
+for _name in ("diffrax", "scipy.integrate", "scipy.interpolate", "scipy.optimize", "scipy.special"):
+    importlib.import_module(_name)  # elsewhere what needs them imports them
 jax.config.update("jax_traceback_in_locations_limit", 0)
 with styled():
     _figure, _axes = panels(1)
