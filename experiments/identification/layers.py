@@ -124,7 +124,6 @@ def flat(member: Callable) -> Callable:
 EXPERIMENT = Experiment(
     "identification.layers", __doc__, PRESETS, measured, (GRID, LOW, FACTOR, READ), given=True,
     constraints=(once("networks"),), reads=("von_oswald.multi_step",),
-    effort={"quick": "little"},
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ def _spurious(config: Config) -> dict[str, np.ndarray]:
 
 EXPERIMENT = Experiment(
     "zhang_frei_bartlett.dense_starts", __doc__, PRESETS, measured, (STEPS, FLOW, ENDED, LOSS), trainings=trainings,
-    constraints=CONSTRAINTS, effort={"quick": "little"},
+    constraints=CONSTRAINTS,
 )  # fmt: skip
 
 if __name__ == "__main__":
