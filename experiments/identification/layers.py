@@ -51,7 +51,8 @@ class Config(Members):
 
 PRESETS = {
     "smoke": Config(members=1, networks=("looped_2",), loops=2, tasks=64),
-    "quick": Config(members=2, networks=("free_5",), tasks=4000),
+    # as many prompts as a fingerprint asks at once, so every depth is one program
+    "quick": Config(members=2, networks=("free_5",), tasks=3072),
     "lab": Config(),
     "paper": Config(),
 }
