@@ -93,7 +93,7 @@ DIGITS = {0.0: "0", 0.5: "05", 0.8: "08"}
 """The correlations in names of claims, which have no point."""
 _ADAM = "the learning rate falls to zero, which leaves some 1 % of a weight"
 _PAIRED = f"{_ADAM}, of second order here; prompts are the same; twice 1 % for what other weights leave"
-_SHORT = "1,000 steps for 3,000, and a fifth of the prompts at test"
+_SHORT = "750 steps for 3,000, and a fifth of the prompts at test"
 _DRAWN = "30,000 drawn contexts leave .7 % of its error"
 claim = claims_of(
     "correlated.online", "this lab, of Schlag et al. 2021 and Letey et al. 2026", {"tail_08": NOT_RESOLVED}
