@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toys import made_up
+from toys import Config, made_up
 
 from experiments.binaries import belongs, discover
 from experiments.tools import gallery
-from icl_lab.lab import flags, records
+from icl_lab.lab import records
 from icl_lab.lab.axes import AxesError, checked
 from icl_lab.lab.execution import execute
 from icl_lab.lab.experiment import PRESETS
@@ -26,12 +26,6 @@ COMMITTED = sorted(path.parent for path in FIGURES.glob("*/*/*/record.json"))
 
 OF_METRIC = quantity("{network}_{metric}", "member", "{network}_step", network=("a", "b"))
 QUANTITIES = (quantity("steps", "step"), quantity("free_{layers}_gamma", "member", "free_{layers}_layer"), OF_METRIC)
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    seed: int = flags.setting(0, "seed", at_least=0)
-    members: int = flags.setting(3, "members", at_least=1)
 
 
 def resolved(quantities, arrays, members):

@@ -117,28 +117,3 @@ def test_parts_in_order_and_by_backend(monkeypatch):
     monkeypatch.setattr(benchmark.jax, "default_backend", lambda: "gpu")
     assert "members" in benchmark.chosen(timing.Config(), False)
     assert benchmark.chosen(timing.Config(only=("steps",)), True) == ["steps"]
-
-
-@pytest.mark.parametrize(
-    ("word", "named"),
-    [
-        ("--only=stepz", "only"),
-        ("--rounds=0", "rounds"),
-        ("--rounds=many", "rounds"),
-        ("--batch=-1", "batch"),
-        ("--members=0", "members"),
-        ("--members=1,x", "members"),
-        ("--save=/no/such/folder/record.json", "save"),
-        ("--nonsense=1", "nonsense"),
-        ("word", "word"),
-    ],
-)
-def test_wrong_flags_are_refused_by_name(word, named, capsys):
-    assert benchmark.main(["benchmark", word]) == 2
-    assert named in capsys.readouterr().err
-
-
-def test_help_names_every_flag(capsys):
-    assert benchmark.main(["benchmark", "--help"]) == 0
-    out = capsys.readouterr().out
-    assert all(f"--{name}" in out for name in ("only", "rounds", "members", "save"))

@@ -1,8 +1,6 @@
 import errno
 import hashlib
-import io
 import os
-import pickle
 import shutil
 
 import jax
@@ -106,46 +104,23 @@ def test_a_write_that_fails_leaves_the_one_before_it(tmp_path, monkeypatch):
     assert value(load(tmp_path)) == 1
 
 
-def truncated(content):
-    return content[:-1]
-
-
-def flipped(content):
-    return content[: len(content) // 2] + bytes([content[len(content) // 2] ^ 1]) + content[len(content) // 2 + 1 :]
-
-
 def sealed(rest):
     """What a checkpoint is whose digest is right."""
     return hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
 
 
-class Trap:
-    def __reduce__(self):
-        return pytest.fail, ("a pickle was loaded",)
-
-
-def of_objects():
-    file = io.BytesIO()
-    np.savez(file, a=np.array([Trap()], dtype=object))
-    return file.getvalue()
-
-
-DAMAGES = {
-    "truncated": (truncated, "truncated or corrupt"),
-    "flipped bit": (flipped, "truncated or corrupt"),
-    "longer": (lambda content: content + b"x", "truncated or corrupt"),
-    "empty": (lambda content: b"", "truncated or corrupt"),
-    "garbage": (lambda content: b"\xff{", "truncated or corrupt"),
-    "pickle": (lambda content: pickle.dumps(Trap()), "truncated or corrupt"),
-    "pickle with a digest": (lambda content: sealed(b"this\n" + pickle.dumps(Trap())), "it cannot be read"),
-    "objects with a digest": (lambda content: sealed(b"this\n" + of_objects()), "it cannot be read"),
-    "foreign": (lambda content: sealed(b"that" + content[69:]), "another configuration or version"),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_checkpoint_is_named_and_set_aside(tmp_path, saved, log, damage):
-    act, reason = DAMAGES[damage]
+@pytest.mark.parametrize(
+    ("act", "reason"),
+    [
+        (lambda content: content[:-1], "truncated or corrupt"),
+        (lambda content: b"", "truncated or corrupt"),
+        (lambda content: sealed(b"this\n\xff{"), "it cannot be read"),
+        (lambda content: sealed(b"that" + content[69:]), "another configuration or version"),
+    ],
+    ids=["truncated", "empty", "of another form", "foreign"],
+)
+def test_a_damaged_checkpoint_is_named_and_set_aside(tmp_path, saved, log, act, reason):
+    """That any flipped bit is seen and no pickle is loaded: test_fuzz.py."""
     for count in (1, 2):
         (tmp_path / "current").write_bytes(act(saved["first"].read_bytes()))
         assert load(tmp_path) is None

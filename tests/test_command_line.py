@@ -48,12 +48,6 @@ def test_every_configuration_has_its_folder(tmp_path):
     assert default_outdir(toy, "quick", Config(), tmp_path).parent == tmp_path / "toy" / "train"
 
 
-def test_a_folder_at_work_is_refused(tmp_path, capsys):
-    with records.locked(tmp_path):
-        assert Toy().main(f"--outdir={tmp_path}") == 2
-    assert "another run is at work" in capsys.readouterr().err
-
-
 def test_compiled_programs_are_kept_below_runs_or_where_jax_was_told_to(tmp_path):
     before = jax.config.jax_compilation_cache_dir
     try:

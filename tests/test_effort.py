@@ -10,18 +10,11 @@ import jax.numpy as jnp
 import jaxlib
 import numpy as np
 import pytest
-from toys import made_up
+from toys import Config, made_up
 
-from icl_lab.lab import flags
 from icl_lab.lab.execution import execute
 from icl_lab.lab.profile import OUTSIDE, Profile, table
 from icl_lab.training import effort
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    seed: int = flags.setting(0, "seed")
-    members: int = flags.setting(1, "members")
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The examples of docs/examples run, are short, and show what docs/extending.md says of them."""
 
-import dataclasses
 import runpy
 from pathlib import Path
 from unittest import mock
@@ -10,8 +9,6 @@ import numpy as np
 import pytest
 
 from icl_lab import load_run
-from icl_lab.lab.axes import AxesError
-from icl_lab.lab.execution import execute
 from icl_lab.models.attention import ATTENTIONS
 from icl_lab.prompts import Prompt
 
@@ -90,16 +87,3 @@ def test_a_new_binary_leaves_a_record_a_figure_and_claims(tmp_path):
     assert [row["verdict"] for row in rows] == ["not judged"] * 2  # smoke judges nothing ...
     assert np.isfinite([row["estimate"] for row in rows]).all()  # ... but evaluates every statistic
     assert np.isfinite(rows[0]["control"])
-
-    misspelt = dataclasses.replace(binary["CLAIMS"][0], statistic=lambda record: record["los"])
-    with pytest.raises(ValueError, match="the record holds no 'los'"):
-        dataclasses.replace(experiment, claims=(misspelt,)).judged(run.record)
-    foreign = dataclasses.replace(misspelt, id="another.loss")
-    with pytest.raises(ValueError, match="begins with examples"):
-        dataclasses.replace(experiment, claims=(foreign,))
-    unnamed = dataclasses.replace(
-        experiment, trainings=lambda _: {}, measured=lambda *_: [{"loss": np.zeros((2, 3))}],
-        quantities=experiment.quantities[:1],
-    )  # fmt: skip
-    with pytest.raises(AxesError, match="array loss: no quantity"):
-        execute(unnamed, "smoke", experiment.presets["smoke"], tmp_path / "unnamed")

@@ -16,7 +16,6 @@ from experiments.reddy.training import progress
 from icl_lab.lab import records
 from icl_lab.lab.records import RecordError
 from icl_lab.models.inspection import Trace
-from icl_lab.pages import bundle
 from icl_lab.prompts import Prompt, Sample
 
 MODEL = data.FOLDER.with_name("model.js")
@@ -106,30 +105,21 @@ def test_what_the_page_says_of_the_arms(found):
 # In Chromium
 
 
-def in_page(browser, expression, *values):
-    """An expression over the functions of model.js and ``v``, the values."""
-    text = bundle(MODEL).removeprefix('"use strict";\n')
-    blank = browser.new_page()
-    told = blank.evaluate(f"v => {{ {text} const m = birth_model; return {expression}; }}", list(values))
-    blank.close()
-    return told
-
-
 class TestAgainstPython:
     """Functions of model.js."""
 
     pytestmark = pytest.mark.xdist_group("browser")
 
-    def test_measures_are_those_of_python(self, browser, found):
+    def test_measures_are_those_of_python(self, in_page, found):
         maps, share = found.arrays["ila1_held/attention"], found.arrays["share"].astype(float)
         told = in_page(
-            browser, "v[1].map((_, t) => m.measures({maps: v[0]}, v[2], t))",
+            MODEL, "v[1].map((_, t) => m.measures({maps: v[0]}, v[2], t))",
             maps.ravel().tolist(), list(range(len(maps))), share.tolist(),
         )  # fmt: skip
         for name, expected in data.measures(maps / 255, share).items():
             np.testing.assert_allclose([one[name] for one in told], expected, rtol=1e-12)
 
-    def test_worst_is_one_where_a_measure_is_off_by_the_bound(self, browser, found):
+    def test_worst_is_one_where_a_measure_is_off_by_the_bound(self, in_page, found):
         share = found.arrays["share"].astype(float)
         maps = found.arrays["control/attention"]
         exact = data.measures(maps / 255, share)
@@ -137,15 +127,15 @@ class TestAgainstPython:
             curves = np.stack([exact.get(one, np.zeros(len(maps))) for one in data.CURVES])
             curves[data.CURVES.index(name), 5] += 1.5 * data.bound(name, len(share))
             arm = {"maps": maps.ravel().tolist(), "curves": curves.ravel().tolist()}
-            told = in_page(browser, "m.worst([v[0]], v[1], v[2], v[3])", arm, share.tolist(), data.HALF, data.FLOAT)
+            told = in_page(MODEL, "m.worst([v[0]], v[1], v[2], v[3])", arm, share.tolist(), data.HALF, data.FLOAT)
             np.testing.assert_allclose(told, 1.5, rtol=1e-9)
 
-    def test_crossings_are_those_of_python(self, browser):
+    def test_crossings_are_those_of_python(self, in_page):
         draw = np.random.default_rng(0)
         curves, steps = draw.uniform(size=(50, 9)).cumsum(axis=1) / 6, np.arange(0, 900, 100)
-        told = in_page(browser, "v[0].map(c => m.crossing(c, v[1], v[2]))", curves.tolist(), steps.tolist(), 0.625)
+        told = in_page(MODEL, "v[0].map(c => m.crossing(c, v[1], v[2]))", curves.tolist(), steps.tolist(), 0.625)
         np.testing.assert_allclose(told, crossing(curves, steps, 0.625), rtol=1e-12)
-        assert in_page(browser, "[m.crossing([0, .1], [0, 1], .5), m.crossing([1, 0], [3, 4], .5)]") == [np.inf, 3]
+        assert in_page(MODEL, "[m.crossing([0, .1], [0, 1], .5), m.crossing([1, 0], [3, 4], .5)]") == [np.inf, 3]
 
 
 class TestExplorable:
@@ -200,35 +190,3 @@ class TestExplorable:
         again.close()
         root.locator("[data-part=reset]").evaluate("one => one.click()")
         assert told(light_tab)[0] == fallback.context(found)["said"]
-
-    def test_one_corrupted_byte_brings_the_static_figure_back(self, browser, light_page, tmp_path, found):
-        good = data.data(found)["arms"][2]["maps"]
-        at = 4 * np.ravel_multi_index((10, 0, 1, 0), found.arrays["control/attention"].shape) // 3  # of l1 to x1
-        other = tmp_path / "page.html"
-        bad = f"{good[:at]}{'z' if good[at].isupper() else 'B'}{good[at + 1 :]}"
-        other.write_text(light_page.read_text().replace(good, bad))
-        opened = browser.new_page()
-        opened.goto(other.as_uri())
-        root = opened.locator("#head")
-        assert root.locator("[data-part=check]").inner_text().startswith("✕")
-        assert root.locator(".settings").is_hidden()
-        assert root.locator("[data-part=said]").inner_text() == fallback.context(found)["said"]
-        assert root.locator(".arc").first.is_visible()
-        opened.close()
-
-    def test_without_a_script_the_static_figure_stands(self, browser, light_page, found):
-        context = browser.new_context(java_script_enabled=False)
-        opened = context.new_page()
-        opened.goto(light_page.as_uri())
-        root = opened.locator("#head")
-        assert root.locator(".arc").count() == 44
-        assert root.locator(".settings").is_hidden()
-        assert root.locator("[data-part=said]").inner_text() == fallback.context(found)["said"]
-        context.close()
-
-    @pytest.mark.parametrize("width", [360, 1280])
-    def test_fits_the_window(self, browser, light_page, width):
-        opened = browser.new_page(viewport={"width": width, "height": 844}, has_touch=True)
-        opened.goto(light_page.as_uri())
-        assert opened.evaluate("document.documentElement.scrollWidth") <= width
-        opened.close()

@@ -12,7 +12,6 @@ from icl_lab.identify.explorable.data import FAMILIES, residual
 from icl_lab.identify.explorable.figure import context
 from icl_lab.lab import records
 from icl_lab.lab.records import RecordError
-from icl_lab.pages import bundle, packed
 
 MODEL = explorable.FOLDER / "model.js"
 
@@ -53,7 +52,7 @@ class TestInChromium:
 
     pytestmark = pytest.mark.xdist_group("browser")
 
-    def test_filters_and_residuals_are_those_of_identify(self, browser, found):
+    def test_filters_and_residuals_are_those_of_identify(self, in_page, found):
         rng = np.random.default_rng(5)
         arrays = {name: found.arrays[name].astype(float) for name in ("eigenvalues", "weights", "answers")}
         shapes = dict(zip(("contexts", "queries", "size"), arrays["weights"].shape))
@@ -65,29 +64,22 @@ class TestInChromium:
                 theta = [float(np.exp(rng.uniform(*np.log(bounds)))) for bounds in family.bounds]
                 asked.append((family, steps, theta, int(rng.integers(5))))
         expected = [residual(arrays, learner, family, steps, theta) for family, steps, theta, learner in asked]
-        text = bundle(MODEL).removeprefix('"use strict";\n')
-        script = f"""([on, answers, asked]) => {{ {text} const m = explorable_model;
-            return asked.map(([name, steps, theta, learner]) =>
-              m.residual(on, answers[learner], (l) => m.filters[name](l, steps, ...theta), 1)); }}"""
         plain = [(family.name, steps, theta, learner) for family, steps, theta, learner in asked]
-        blank = browser.new_page()
-        told = blank.evaluate(script, [on, [one.ravel().tolist() for one in arrays["answers"]], plain])
-        blank.close()
+        told = in_page(
+            MODEL,
+            """v[2].map(([name, steps, theta, learner]) =>
+                m.residual(v[0], v[1][learner], (l) => m.filters[name](l, steps, ...theta), 1))""",
+            on, [one.ravel().tolist() for one in arrays["answers"]], plain,
+        )  # fmt: skip
         np.testing.assert_allclose(told, expected, rtol=1e-9)
 
-    def test_inputs_twice_as_large_are_those_of_the_battery(self, browser, found):
+    def test_inputs_twice_as_large_are_those_of_the_battery(self, in_page, found):
         """The one layer is a step at every scale: it makes as small an error on doubled inputs as on its own."""
         fit = found.metrics["fits"][0][0]
         on = dict(zip(("contexts", "queries", "size"), found.arrays["weights"].shape))
         on |= {name: found.arrays[name].astype(float).ravel().tolist() for name in ("eigenvalues", "weights")}
-        text = bundle(MODEL).removeprefix('"use strict";\n')
-        blank = browser.new_page()
-        script = "const m = explorable_model; return m.residual(on, f, (l) => m.gd(l, 1, e), 2);"
-        told = blank.evaluate(
-            f"([on, f, e]) => {{ {text} {script} }}",
-            [on, found.arrays["doubled"][0].astype(float).ravel().tolist(), fit["theta"][0]],
-        )
-        blank.close()
+        doubled = found.arrays["doubled"][0].astype(float).ravel().tolist()
+        told = in_page(MODEL, "m.residual(v[0], v[1], (l) => m.gd(l, 1, v[2]), 2)", on, doubled, fit["theta"][0])
         assert told < 0.001
 
     def test_default_state_choices_and_fit(self, light_tab, found):
@@ -111,17 +103,3 @@ class TestInChromium:
         light_tab.goto("about:blank")
         light_tab.goto(address)
         assert float(root.get_attribute("data-residual")) == pytest.approx(moved, rel=0.01)
-
-    def test_one_corrupted_byte_brings_the_static_figure_back(self, browser, light_page, tmp_path, found):
-        good = packed(found.arrays["weights"])
-        other = tmp_path / "page.html"
-        other.write_text(
-            light_page.read_text().replace(good, f"{good[:60]}{'B' if good[60] != 'B' else 'C'}{good[61:]}")
-        )
-        opened = browser.new_page()
-        opened.goto(other.as_uri())
-        assert opened.locator("#fingerprint [data-part=check]").inner_text().startswith("✕")
-        assert opened.locator("#fingerprint .settings").is_hidden()
-        still = context(*data.shown(found))["curve"]
-        assert opened.locator("#fingerprint [data-part=curve]").get_attribute("d") == still
-        opened.close()

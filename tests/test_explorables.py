@@ -20,7 +20,7 @@ from icl_lab.constructions import gradient_descent_weights
 from icl_lab.lab import records
 from icl_lab.lab.records import RecordError
 from icl_lab.models import LinearSelfAttention, folded_weights, learner
-from icl_lab.pages import bundle, packed, stripped
+from icl_lab.pages import bundle, stripped
 from icl_lab.prompts import linear_regression
 from icl_lab.solvers import gradient_descent, least_squares
 from icl_lab.theory import one_step_loss
@@ -138,13 +138,6 @@ def off(tab):
     return float(tab.locator("#layer").get_attribute("data-off"))
 
 
-def in_page(tab, expression, *values):
-    """An expression over the functions of model.js and ``v``, the values."""
-    tab.goto("about:blank")
-    text = bundle(MODEL).removeprefix('"use strict";\n')
-    return tab.evaluate(f"v => {{ {text} const m = layer_model; return {expression}; }}", list(values))
-
-
 @pytest.fixture(scope="module")
 def prompts():
     """200 fresh prompts, as arrays and as ``model.js`` takes them."""
@@ -158,26 +151,22 @@ class TestAgainstJax:
 
     pytestmark = pytest.mark.xdist_group("browser")
 
-    def test_layer_is_the_network(self, browser, prompts):
+    def test_layer_is_the_network(self, in_page, prompts):
         prompt, plain = prompts
         network = LinearSelfAttention(layers=1, looped=True, init_scale=1.0)
         tokens = jnp.zeros((9, 3))
         params = network.init(jax.random.key(3), tokens)
         expected = jax.vmap(learner(network, params))(prompt)[:, 0]
         a, b = (np.asarray(matrix[0, 0], float).ravel().tolist() for matrix in folded_weights(params))
-        tab = browser.new_page()
-        told = in_page(tab, "v[2].map((p, i) => m.layer({a: v[0], b: v[1]}, p, v[3][i]))", a, b, plain,
+        told = in_page(MODEL, "v[2].map((p, i) => m.layer({a: v[0], b: v[1]}, p, v[3][i]))", a, b, plain,
                        np.asarray(prompt.x_query, float).tolist())  # fmt: skip
         np.testing.assert_allclose(told, expected, atol=1e-5)
-        tab.close()
 
-    def test_solvers_and_weights_by_hand_are_those_of_the_laboratory(self, browser, prompts):
+    def test_solvers_and_weights_by_hand_are_those_of_the_laboratory(self, in_page, prompts):
         prompt, plain = prompts
         query = np.asarray(prompt.x_query, float)
-        tab = browser.new_page()
-        step, best = in_page(tab, "[v[0].map(p => m.gradientStep(1.7, p)), v[0].map(m.leastSquares)]", plain)
-        hand = in_page(tab, "v[0].map(p => m.implied(m.built(1.7, 8), p))", plain)
-        tab.close()
+        step, best = in_page(MODEL, "[v[0].map(p => m.gradientStep(1.7, p)), v[0].map(m.leastSquares)]", plain)
+        hand = in_page(MODEL, "v[0].map(p => m.implied(m.built(1.7, 8), p))", plain)
         for told, solver, near in ((step, gradient_descent(1.7, 1), 1e-5), (best, least_squares(), 1e-3)):
             expected = jax.vmap(solver)(prompt)[:, 0]
             np.testing.assert_allclose((np.array(told) * query).sum(1), expected, atol=near)
@@ -185,21 +174,17 @@ class TestAgainstJax:
         a, b = folded_weights(gradient_descent_weights(1.7, context_length=8, input_size=2))
         np.testing.assert_allclose(-b[0, 0, 2, 2] * a[0, 0, 0, 0], 1.7 / 8, rtol=1e-6)
 
-    def test_relative_loss_is_the_closed_form(self, browser):
+    def test_relative_loss_is_the_closed_form(self, in_page):
         sizes = [0.5, 1.0, 1.4, 2.0]
-        tab = browser.new_page()
-        told = in_page(tab, "v[0].map(s => m.relativeLoss(s, 2.4, 1 / 3, 8))", sizes)
-        tab.close()
+        told = in_page(MODEL, "v[0].map(s => m.relativeLoss(s, 2.4, 1 / 3, 8))", sizes)
         law = [{"context_length": 8, "input_size": 2, "input_variance": s**2 / 3} for s in sizes]
         expected = [one_step_loss(2.4, **one) / one_step_loss(0.0, **one) for one in law]
         np.testing.assert_allclose(told, expected, rtol=1e-12)
 
-    def test_a_direction_is_named_where_there_is_only_one(self, browser, found):
+    def test_a_direction_is_named_where_there_is_only_one(self, in_page, found):
         waits = data.data(found)["waits"]
         matrices = found.arrays["a"][:, -1].astype(float).reshape(10, 9).tolist()
-        tab = browser.new_page()
-        told = in_page(tab, "v[0].map(a => m.onlyDirection({a}))", matrices)
-        tab.close()
+        told = in_page(MODEL, "v[0].map(a => m.onlyDirection({a}))", matrices)
         named = [one is not None for one in told]
         assert any(named)
         assert named[data.of_one_direction(found) - 1]
@@ -296,28 +281,6 @@ class TestExplorable:
             box = light_tab.locator(f"#layer {selector}").bounding_box()
             assert plane["x"] < box["x"] < box["x"] + box["width"] < plane["x"] + plane["width"]
             assert plane["y"] < box["y"] < box["y"] + box["height"] < plane["y"] + plane["height"]
-
-    def test_one_corrupted_byte_brings_the_static_figure_back(self, browser, light_page, tmp_path, found):
-        good = packed(found.arrays["predictions"])
-        bad = ("B" if good[40] != "B" else "C").join([good[:40], good[41:]])
-        other = tmp_path / "page.html"
-        other.write_text(light_page.read_text().replace(good, bad))
-        opened = browser.new_page()
-        opened.goto(other.as_uri())
-        assert opened.locator("#layer [data-part=check]").inner_text().startswith("✕")
-        assert opened.locator("#layer .static").first.is_visible()
-        assert opened.locator("#layer .settings").is_hidden()
-        opened.close()
-
-    def test_without_a_script_the_static_figure_stands(self, browser, light_page):
-        context = browser.new_context(java_script_enabled=False)
-        opened = context.new_page()
-        opened.goto(light_page.as_uri())
-        assert opened.locator("#layer circle.trained").is_visible()
-        assert opened.locator("#layer circle.point").count() == 8
-        assert opened.locator("#layer .settings").is_hidden()
-        assert "of the step away" in opened.locator("#layer [data-part=said]").inner_text()
-        context.close()
 
     @pytest.mark.parametrize("width", [360, 390, 768, 1280])
     def test_fits_every_width_and_points_are_large_enough_for_a_finger(self, browser, light_page, width):

@@ -1,7 +1,6 @@
 import dataclasses
 import importlib
 import json
-import math
 
 import jax
 import numpy as np
@@ -168,21 +167,6 @@ def test_an_outdir_that_cannot_be_is_refused(tmp_path, monkeypatch, capsys, outd
     assert outdir in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_text() == "kept"
-
-
-words = st.sampled_from([field.name for field in dataclasses.fields(Config)]).flatmap(
-    lambda name: st.one_of(st.text("0123456789-.,einfa", max_size=6), st.just("true")).map(lambda v: f"--{name}={v}")
-)
-
-
-@given(st.lists(words, max_size=3))
-def test_any_words_give_a_valid_configuration_or_a_refusal(given_words):
-    try:
-        config = parse(Config(), given_words)
-    except (FlagError, absl_flags.Error):
-        return
-    flags.validate(config)
-    assert all(math.isfinite(v) for v in (config.rate, config.shift, *config.scales))
 
 
 @dataclasses.dataclass(frozen=True)

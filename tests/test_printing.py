@@ -1,16 +1,15 @@
 """Figures as they are printed: sizes, legends, what is alike in grey; and how the gallery draws them anew."""
 
-import dataclasses
 import shutil
 
 import numpy as np
 import pytest
 from printable import faults
-from toys import made_up
+from toys import Config, made_up
 
 from experiments.binaries import GALLERY, discover
 from experiments.tools.redrawing import lead_of, redraw
-from icl_lab.lab import flags, records
+from icl_lab.lab import records
 from icl_lab.lab.execution import execute
 from icl_lab.lab.layout import WIDTHS, finish
 from icl_lab.lab.quantities import quantity
@@ -183,12 +182,6 @@ def test_a_lead_figure_drawn_again_is_the_same_bytes(tmp_path):
         drawn.append((tmp_path / name.rpartition("/")[2]).with_suffix(".svg").read_bytes())
     assert drawn[0] == drawn[1]
     assert drawn[0] == (GALLERY / name).with_suffix(".svg").read_bytes()
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    seed: int = flags.setting(0, "seed")
-    members: int = flags.setting(3, "members", at_least=1)
 
 
 def test_the_gallery_draws_its_pictures_anew_and_changes_nothing_else(tmp_path):

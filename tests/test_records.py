@@ -3,7 +3,6 @@ import datetime
 import io
 import json
 import os
-import pickle
 import platform
 import signal
 import subprocess
@@ -100,34 +99,15 @@ def test_the_same_record_is_the_same_bytes(saved, tmp_path):
         assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}  # no time of day in it
 
 
-def truncated(content):
-    return content[: len(content) // 2]
-
-
-def flipped(content):
-    """A digit of a number becomes another one: the file can still be read."""
-    at = content.rindex(b"5")
-    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
-
-
-DAMAGES = {
-    "empty": lambda content: b"",
-    "truncated": truncated,
-    "flipped bit": flipped,
-    "another file": lambda content: b"[1]",
-    "not text": lambda content: b"\xff\xfe",
-    "pickle": lambda content: pickle.dumps(Trap()),
-}
-
-
 class Trap:
     def __reduce__(self):
         return pytest.fail, ("a pickle was loaded",)
 
 
-@pytest.mark.parametrize(("name", "damage"), [(name, damage) for name in FILES for damage in DAMAGES])
-def test_a_damaged_file_is_named_and_set_aside(saved, name, damage):
-    (saved / name).write_bytes(DAMAGES[damage]((saved / name).read_bytes()))
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_file_is_named_and_set_aside(saved, name):
+    """That any flipped bit is seen and no pickle is loaded: test_fuzz.py."""
+    (saved / name).write_bytes((saved / name).read_bytes()[:-9])
     with pytest.raises(RecordError, match=name):
         records.load(saved)
     before = content(saved)

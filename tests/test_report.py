@@ -46,20 +46,6 @@ def test_only_a_surprise_is_marked(outcome):
     assert "!" not in kept
 
 
-def test_a_line_says_why_a_claim_is_not_resolved_and_a_record_prints_no_array(outcome):
-    few = judge(claim("few", "holds", minimum_members=4), outcome.record)
-    assert report.line(few).endswith("3 members; needs at least 4 members with a value")
-    assert repr(outcome.record) == "Record(toy.curve, lab, 1 arrays)"
-
-
-@pytest.mark.parametrize(
-    ("relation", "tolerance", "text"),
-    [("==", 0.02, "0.5 ± 0.02"), ("<=", 0.02, "≤ 0.5 (+ 0.02)"), (">=", 0.02, "≥ 0.5 (− 0.02)"), ("<=", 0, "≤ 0.5")],
-)
-def test_expected_shows_the_relation(relation, tolerance, text):
-    assert report.expected({"relation": relation, "expected": 0.5, "tolerance": tolerance}) == text
-
-
 @pytest.mark.parametrize(
     ("value", "low", "high", "text"),
     [
@@ -77,7 +63,3 @@ def test_an_estimate_has_the_digits_that_its_interval_bears(value, low, high, te
 def test_a_number_does_not_begin_with_its_point():
     said = report.with_zeros("To .05, [-.3, .2], at N = .5 of v1.2, a.b and figs. 1.")
     assert said == "To 0.05, [-0.3, 0.2], at N = 0.5 of v1.2, a.b and figs. 1."
-
-
-def test_estimate_of_nothing_is_a_dash():
-    assert report.estimate({"estimate": -0.25, "interval": [None, None]}) == "−0.25 [–, –]"

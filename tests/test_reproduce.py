@@ -115,12 +115,6 @@ def start(tmp_path, monkeypatch):
     return run
 
 
-def test_discovers_every_binary_under_its_own_name():
-    found = reproduce.discover()
-    assert list(found) == sorted(found)
-    assert all(name == experiment.name for name, experiment in found.items())
-
-
 def test_list_names_and_runs_nothing(start, capsys):
     toy = Toy("toy.a")
     assert start([toy], "--list") == 0
@@ -415,11 +409,6 @@ def test_a_setting_younger_than_a_record_counts_as_its_default():
     assert "seed" in anchoring.differs_from_smoke(record, with_seed(1))
 
 
-def test_gallery_takes_paths_out_of_the_command():
-    words = [gallery._without_path(w) for w in ("one_step.py", "--seed=0", "--outdir=/a/b", "--outdir", "/a/b")]
-    assert words == ["one_step.py", "--seed=0", "--outdir=...", "--outdir", "..."]
-
-
 def test_gallery_shrinks_a_large_picture(tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (200, 200, 3), np.uint8)
     drawing.Image.fromarray(noise).save(tmp_path / "noise.png")
@@ -430,10 +419,6 @@ def test_gallery_shrinks_a_large_picture(tmp_path):
 def test_rank_promotion_raises_in_tests():
     with pytest.raises(ValueError, match="rank_promotion"):
         jnp.ones((2, 3)) + jnp.ones(3)
-
-
-def test_x64_fixture_computes_in_float64(x64):
-    assert jnp.ones(1).dtype == jnp.float64
 
 
 def test_runs_side_by_side_have_a_core_each_and_what_the_user_says_holds(monkeypatch):

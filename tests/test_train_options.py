@@ -109,15 +109,3 @@ def test_predictions_in_bfloat16_of_float32_parameters(network):
     if network is NETWORK:
         assert (half.batch_learner()(samples.prompt) != plain.batch_learner()(samples.prompt)).any()
     np.testing.assert_allclose(mean_loss(half.learner(), samples), mean_loss(plain.learner(), samples), rtol=2e-2)
-
-
-@pytest.mark.parametrize("wrong", [jnp.int32, "half a word"])
-def test_a_type_of_no_real_numbers_is_refused(wrong):
-    with pytest.raises(ValueError, match="dtype must be a type of real numbers"):
-        icl_lab.train(NETWORK, sampler(), **SMALL, dtype=wrong)
-
-
-@pytest.mark.parametrize("wrong", [0, 99, True, [], ["gpu"]])
-def test_devices_that_are_not_there_are_refused(wrong):
-    with pytest.raises(ValueError, match="devices must be "):
-        icl_lab.train(NETWORK, sampler(), **SMALL, devices=wrong)

@@ -120,7 +120,7 @@ OF_TRAIN = {
     "sampler": (flat_targets,),
     "references": ({"ridge": RIDGE},),
     "until": (3, "loss"), "schedule": (3, lambda setting, step: 1.0), "extra": (3,), "variants": ([RIDGE],),
-    "start": (3, [1], OTHERS), "dtype": ("half a word", jnp.int32, 3), "devices": (0, 99, "cpu", 1.5, []),
+    "start": (3, [1], OTHERS), "dtype": ("half a word", jnp.int32, 3), "devices": (0, 99, "cpu", 1.5, [], ["gpu"]),
     "folder": (3, True), "overwrite": (True,), "keep": (2,),
 }  # fmt: skip
 SEQUENCE = {"queries": np.ones((3, 2)), "keys": np.ones((3, 2)), "values": np.ones((3, 1))}

@@ -1,9 +1,22 @@
-"""Experiments that stand for binaries where a test is about what carries them out."""
+"""Experiments that stand for binaries where a test is about what carries them out; records that are made by hand."""
+
+import dataclasses
 
 import numpy as np
 
 from icl_lab.lab.claims import judge
 from icl_lab.lab.experiment import PRESETS, Experiment
+from icl_lab.lab.flags import setting, to_json
+from icl_lab.lab.record import Record
+from icl_lab.lab.trainings import collected
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The settings that every binary has."""
+
+    seed: int = setting(0, "seed", at_least=0)
+    members: int = setting(3, "members", at_least=1)
 
 
 def made_up(name, presets, measured=lambda config, fits: (), quantities=(), about="A toy.", **said):
@@ -11,6 +24,13 @@ def made_up(name, presets, measured=lambda config, fits: (), quantities=(), abou
     presets = presets if isinstance(presets, dict) else dict.fromkeys(PRESETS, presets)
     said = {"claims": (), "figures": lambda record: {}} | said
     return Experiment(name, about, presets, measured, quantities, **said)
+
+
+def measured_at_lab(binary, pieces, **config):
+    """The record of a binary, given as its module, that measured these pieces."""
+    metrics, arrays, _ = collected(pieces)
+    settings = to_json(binary.PRESETS["lab"]) | config
+    return Record(binary.EXPERIMENT.name, "lab", settings, metrics, arrays)
 
 
 def verdicts(claims, record, left_out=()):

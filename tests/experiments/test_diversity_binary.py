@@ -1,24 +1,14 @@
-"""``diversity.alignment``: its features, fits and errors against drawn prompts, its claims on records made by hand."""
-
-import dataclasses
-import functools
+"""``diversity.alignment``: features, fits and errors against drawn prompts."""
 
 import jax
 import numpy as np
 import pytest
-from toys import inside
 
 from experiments.diversity import alignment as binary
-from experiments.diversity.alignment import DISTANCE, ERROR, KINK, NAMED, PEAK, POINTS, THEORY
-from experiments.diversity.alignment_shown import CLAIMS
 from experiments.diversity.regression import Law, error, features, fitted
-from icl_lab.claims import FAILS
-from icl_lab.lab.flags import FlagError, to_json
-from icl_lab.lab.record import Record
-from icl_lab.lab.trainings import collected
 from icl_lab.theory import diversity_error
 
-CONFIG, MEMBERS, SIGMAS = binary.PRESETS["lab"], 4, 4.5
+SIGMAS = 4.5
 SMALL = Law(3, np.array([1.5, 1.0, 0.5]), 5 / 3, 1.0, 4.0, 0.09)
 
 
@@ -129,52 +119,3 @@ def test_prompts_of_known_tasks_are_those_of_the_model():
     np.testing.assert_allclose(samples.prompt.y[..., 0], np.einsum("bld,bd->bl", samples.prompt.x, w), atol=1e-5)
     np.testing.assert_allclose(samples.target[:, 0], np.einsum("bd,bd->b", samples.prompt.x_query, w), atol=1e-5)
     assert np.square(samples.prompt.x).mean() == pytest.approx(1 / 3, rel=0.1)
-
-
-@functools.cache
-def record(slope=1.0, bent=1.0, cross=0.5):
-    """Errors over theory that come to 1, or above for another slope; a corner, and equal distances at a kappa."""
-    rng = np.random.default_rng(0)
-    sizes, kappas = np.array(CONFIG.sizes), np.array(CONFIG.diversities)
-    pieces = []
-    for point, (*_, aimed) in POINTS.items():
-        laws = [binary.law_of(CONFIG, point, d) for d in CONFIG.sizes]
-        theory = np.array([binary.expected(law, binary.tested(aimed, law.spectrum)) for law in laws])
-        noise = 0.01 * rng.standard_normal((MEMBERS, 1))
-        noise -= noise.mean()
-        pieces += [(THEORY.at(point=point), theory)]
-        pieces += [(ERROR.at(point=point), theory * (1 + 1.5 / sizes + (slope - 1) / 10 + noise))]
-    corner = np.maximum(0, bent - kappas)
-    pieces += [(KINK.at(context=50.0), np.tile(0.04 + corner, (MEMBERS, 1)))]
-    pieces += [(KINK.at(context=2.0), np.tile(0.4 + 0.5 * np.exp(-kappas), (MEMBERS, 1)))]
-    pieces += [(PEAK, np.tile([1.2, 300.0, 1.3, 0.9], (MEMBERS, 1)))]
-    ridge = np.ones((3, 4)) * cross + np.array([0.3, 0.0, -0.1])[:, None]
-    away = {"dmmse": np.tile(binary.DISTANCES, (3, 1)), "ridge": ridge}
-    pieces += [(DISTANCE, {to: np.tile(values, (MEMBERS, 1, 1)) for to, values in away.items()})]
-    for side, said in (("below", (1, 0, 0, 0.9)), ("above", (0, 1, 1, 0.1))):
-        pieces += [
-            (NAMED.at(side=side), dict(zip(("set", "descent", "named", "asymmetry"), np.tile(said, (MEMBERS, 1)).T)))
-        ]
-    metrics, arrays, _ = collected(pieces)
-    return Record("diversity.alignment", "lab", to_json(CONFIG), metrics, arrays)
-
-
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id.rsplit(".", 1)[1])
-def test_claims_hold_on_what_they_say_and_not_on_their_controls(claim):
-    fails = claim.expected_verdict["lab"] == FAILS and claim.id.endswith(".crossing")  # expected to cross at .5
-    assert inside(claim, claim.statistic, record()) != fails
-    assert claim.control is None or not inside(claim, claim.control, record())
-
-
-def test_other_records_break_the_claims():
-    off = {claim.id.rsplit(".", 1)[1] for claim in CLAIMS if not inside(claim, claim.statistic, record(2.0, 1.5))}
-    assert off >= {*POINTS, "within_three", "kink", "kink_sharp"}
-    assert inside(next(c for c in CLAIMS if c.id.endswith(".crossing")), lambda r: np.full(2, 0.9), record())
-
-
-def test_settings_that_do_not_fit_are_refused_by_name():
-    for preset in binary.PRESETS.values():
-        binary.EXPERIMENT.validate(preset)
-    for changes, named in (({"sizes": (24, 24)}, "--sizes="), ({"draws": (1,)}, "--draws")):
-        with pytest.raises(FlagError, match=named):
-            binary.EXPERIMENT.validate(dataclasses.replace(CONFIG, **changes))

@@ -1,69 +1,20 @@
-"""Learners with their own names hold every claim of ``identification.labels``; swapped and unrefused ones do not."""
-
-import functools
+"""``identification.labels``: disturbed and foreign learners of labels, and networks that are asked by whole labels."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import inside
 
 from experiments.identification import labels as binary
 from experiments.identification.label_outsiders import KINDS, discriminant, logistic, outsider
-from experiments.identification.labels import DISTANCE, NAMES, OUTSIDE, PLANT, PLANTED, READ, STRUCTURE
-from experiments.identification.labels_shown import CLAIMS, COPY, VOTES, another, figures, outsiders, right, wrong
 from experiments.reddy.settings import SMOKE
 from experiments.reddy.training import network
 from experiments.reddy.transition import PRESETS
 from icl_lab.identify.label_families import LabelPrompts
 from icl_lab.identify.labels import label_battery, total_variation
-from icl_lab.lab.flags import to_json
-from icl_lab.lab.record import Record
-from icl_lab.lab.trainings import collected
 from icl_lab.prompts import Prompt
 
-CONFIG = binary.PRESETS["lab"]
 SIZES = {"context_length": 8, "input_size": 3, "labels": 3}
-
-
-@functools.cache
-def made(outcome=binary.OWN, refused=True):
-    """Planted learners with an outcome, outsiders with or without a name, networks near a vote."""
-    names = [next(k for k, name in enumerate(NAMES) if name.startswith(family)) for family in PLANTED]
-    named = np.repeat(names, CONFIG.members).astype(float)
-    others = CONFIG.outsiders + CONFIG.two_labels
-    planted = dict(zip(binary.NUMBERS, (np.full(60, float(outcome)), named, named, np.full(60, 0.02))))
-    outside = [np.full(others, k) for k in (binary.REFUSED, -1.0 if refused else 1.0, 1.0, 0.2)]
-    distances = np.full((CONFIG.networks, len(NAMES)), 0.3)
-    distances[:, VOTES] = 0.08
-    distances[:, COPY] = 0.25
-    pieces = [
-        (PLANT, planted), (OUTSIDE, dict(zip(binary.NUMBERS, outside))),
-        (READ.at(network="network"), {"accuracy": np.ones(CONFIG.networks), "named": -np.ones(CONFIG.networks)}),
-        (DISTANCE.at(network="network"), distances), (STRUCTURE.at(network="network"), np.zeros((CONFIG.networks, 4))),
-    ]  # fmt: skip
-    metrics, arrays, _ = collected(pieces)
-    return Record("identification.labels", "lab", to_json(CONFIG), metrics, arrays)
-
-
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id.rsplit(".", 1)[1])
-def test_own_names_hold_and_the_control_fails(claim):
-    value, control = claim.statistic(made()), claim.control(made())
-    if claim.interval == "wilson":  # a share
-        value, control = value.mean(), control.mean()
-    low, high = claim.region()
-    assert np.all((value >= low) & (value <= high))
-    assert not np.all((control >= low) & (control <= high))
-
-
-def test_wrong_names_and_named_outsiders_are_counted():
-    failing = made(binary.WRONG, refused=False)
-    assert wrong(failing) == 60
-    assert not right(failing).any()
-    assert outsiders(False)(failing) == 30
-    assert outsiders(True)(failing) == 14
-    assert not another(made()).any()  # nobody has the name of the next family
-    assert inside(CLAIMS[1], wrong, made(binary.REFUSED))
 
 
 @pytest.mark.parametrize("place", range(3))
@@ -104,9 +55,3 @@ def test_a_network_of_vectors_is_asked_by_whole_labels():
     for row in range(3):
         prompt = Prompt(jnp.float32(x[row]), vectors[labels[row]], jnp.float32(q[row]), jnp.int32(0))
         np.testing.assert_allclose(said[row], model.run(params, prompt)[0], atol=1e-5)
-
-
-def test_the_figure_shows_every_learner():
-    suite, trained = figures(made())["labels"].axes
-    assert sum(len(line.get_xdata()) for line in suite.lines) >= 60 + CONFIG.outsiders + CONFIG.two_labels
-    assert [len(line.get_xdata()) for line in trained.lines][: CONFIG.networks] == [len(NAMES)] * CONFIG.networks

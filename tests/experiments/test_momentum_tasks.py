@@ -5,13 +5,10 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import verdicts
 
 from experiments.dai import mixers, momentum_tasks, pretrain
 from experiments.dai.momentum_tasks_shown import CLAIMS, better, sooner
-from experiments.tools.join_members import joined
-from icl_lab.lab.axes import checked
-from icl_lab.lab.claims import FAILS, HOLDS, judge
+from icl_lab.lab.claims import judge
 from icl_lab.lab.flags import FlagError, to_json
 from icl_lab.lab.record import flat
 from icl_lab.lab.records import Record
@@ -72,26 +69,6 @@ def test_the_arm_without_a_mixer_has_the_numbers_of_the_others(monkeypatch):
     np.testing.assert_array_equal(arrays["reached"][0, :, 0], [3, 4])
 
 
-def test_networks_trained_apart_are_joined():
-    config = dataclasses.replace(SMOKE, mixers=("vanilla", "momentum_0.5", "learned_0.5", "recent_4"), members=6)
-    record, origin = _record(), {"sources": "a", "versions": {}, "precision": {}, "stages": {}}
-    axes = checked(momentum_tasks.EXPERIMENT.axes_of(record.arrays, to_json(config)), record.arrays, 6)
-    whole = dataclasses.replace(record, config=to_json(config), axes=axes, provenance=origin | {"seconds": 1.0})
-    shares = [
-        dataclasses.replace(
-            whole,
-            config=whole.config | {"first": first, "members": members},
-            arrays={name: values[:, first : first + members] for name, values in whole.arrays.items()},
-        )
-        for first, members in ((4, 2), (0, 4))
-    ]
-    found = joined(shares)
-    assert found.config == whole.config
-    assert found.axes == whole.axes
-    for name, values in whole.arrays.items():
-        np.testing.assert_array_equal(found.arrays[name], values, err_msg=name)
-
-
 def _record(momentum=0.05, local=0.05, steps=(1000, 700, 700, 720), stuck=()):
     """Six networks of four arms whose accuracies differ more than the arms do; some momentum networks are stuck."""
     names, members, noise = ("vanilla", "momentum_0.5", "learned_0.5", "recent_4"), 6, np.random.default_rng(0)
@@ -107,23 +84,6 @@ def _record(momentum=0.05, local=0.05, steps=(1000, 700, 700, 720), stuck=()):
     }
     metrics = {"stages": ["strings", "couples", "clear", "mixture"]}
     return Record("dai.momentum_tasks", "lab", {"mixers": names, "members": members}, metrics, a, {})
-
-
-def test_claims_hold_where_momentum_helps_as_a_local_mixer_does():
-    assert set(verdicts(CLAIMS, _record()).values()) == {HOLDS}
-
-
-@pytest.mark.parametrize(
-    ("changes", "fails"),
-    [
-        ({"momentum": -0.02, "local": 0.0}, {"better", "learned_better"}),
-        ({"local": 0.0}, {"no_more_than_local_mixers"}),
-        ({"steps": (1000, 1300, 700, 1400)}, {"sooner"}),
-        ({"steps": (1000, 700, 700, 500)}, {"sooner_than_local_mixers"}),
-    ],
-)
-def test_claims_tell_another_world(changes, fails):
-    assert {name for name, verdict in verdicts(CLAIMS, _record(**changes)).items() if verdict == FAILS} == fails
 
 
 def test_networks_that_do_not_come_through_are_in_no_mean():

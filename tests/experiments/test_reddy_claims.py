@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from toys import verdicts
 
-from experiments.onsets import onset
+from experiments.onsets import crossing, onset
 from experiments.reddy import (
     clamping,
     clamping_shown,
@@ -20,6 +20,7 @@ from experiments.reddy import (
     mixtures_shown,
 )
 from experiments.reddy.statistics import copies, guess, guesses, same_label, solved
+from experiments.reddy.transition import guess_of, matched_item, waits
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED
 from icl_lab.lab.records import Record
 
@@ -68,28 +69,6 @@ def clamped(changes=None, **times):
         curves[name][measure] = values
     arrays = clamping.STEPS.named(STEPS) | clamping.CURVE.named(curves)
     return found_of(clamping_shown.CLAIMS, arrays, {"hold": HOLD})
-
-
-def test_clamping_holds_where_the_classifier_is_what_must_move_first():
-    assert set(clamped().values()) == {HOLDS}
-
-
-def test_clamping_fails_where_another_part_must():
-    delays = {"cla_delays", "cla_before_tila2", "cla_before_tla2", "cla_drives_ila1", "cla_drives_tila2"}
-    assert among(clamped(cla_held=2100), FAILS) == delays
-    assert among(clamped(ila1_held=3600), FAILS) == {"ila1_does_not_delay", "cla_before_ila1"}
-    assert among(clamped(tla2_held=3600), FAILS) == {"tla2_does_not_delay", "cla_before_tla2"}
-    assert among(clamped(attention_lost=3100), FAILS) == {"attention_lost", "answer_before_attention"}
-    given = {("ila1_given", "cla"): rises(100, 0.25, 1.0, 50)}
-    assert among(clamped(given, ila1_given=400), FAILS) == {"slow_phase_stays", "wait_stays"}
-    moves = {("cla_held", "cla"): rises(600, 0.25, 1.0, 100)}
-    assert among(clamped(moves), FAILS) == {"cla_is_held"}
-
-
-def test_what_cla_does_when_the_hold_is_over_is_not_counted_in():
-    waiting = np.where(STEPS < HOLD, 0.25, rises(600, 0.25, 1.0, 100))
-    for part in ("ila1", "tila2", "tla2"):
-        assert among(clamped({(f"{part}_held", "cla"): waiting}), FAILS) == {f"cla_without_{part}"}
 
 
 @pytest.mark.parametrize("part", ["ila1_held", "tla2_held", "attention_lost"])
@@ -142,19 +121,6 @@ def counted(changes=None, times=LABELS):
     return found_of(label_count_shown.CLAIMS, arrays, config)
 
 
-def test_more_labels_than_pairs_are_learned_and_as_many_are_not():
-    assert set(counted().values()) == {HOLDS}
-    other = np.arange(MEMBERS)[:, None] < 4
-    apart = {(2, 4): np.where(other, rises(1000), 0.2), (2, 8): np.where(other, 0.2, rises(900))}
-    assert among(counted(apart), FAILS) == {"more_labels_2"}  # no member at every L
-    assert among(counted(times=LABELS | {(8, 8): 3000}), FAILS) == {"as_many_labels_8"}
-    assert among(counted(times=LABELS | {(2, 4): 3000, (4, 4): 1000}), FAILS) == {"delay_2", "delay_4"}
-    assert among(counted(times=LABELS | {(4, 5): 1300, (8, 9): 2000}), FAILS) == {
-        "one_more_label_4",
-        "one_more_label_8",
-    }
-
-
 def test_a_run_too_short_for_anything_says_nothing_of_as_many_labels():
     short = counted(times=dict.fromkeys(LABELS, 9000))
     assert {short[name] for name in ("as_many_labels_8", "delay_2", "delay_4", "one_more_label_8")} == {NOT_RESOLVED}
@@ -196,10 +162,14 @@ def test_mixtures_are_both_learned_kept_and_ordered_by_their_share():
     assert among(of_mixtures(mixed(*where)), HOLDS) == {"kept"}
 
 
-def dependence(model="network", moving=0.0, **changes):
+CLASSES = {
+    "ic_classes": [[0.5, 0.3, 0.8], [0.5, 0.9, 0.95]], "iwl_classes": [[1.0, 0.9, 0.5], [1.0, 0.1, 0.05]],
+}  # fmt: skip
+
+
+def dependence(model="network", moving=0.0, settings=None, **changes):
     """Scores and accuracies at the end; the arrays that change are (*points,)."""
-    ends = {
-        "ic_classes": [[0.5, 0.3, 0.8], [0.5, 0.9, 0.95]], "iwl_classes": [[1.0, 0.9, 0.5], [1.0, 0.1, 0.05]],
+    ends = CLASSES | {
         "ic_spread": [0.5, 0.95], "iwl_spread": [0.8, 0.2],
         "ic_exponent": [1.0, 0.9, 0.4], "iwl_exponent": [0.1, 0.7, 0.95],
     } | changes  # fmt: skip
@@ -212,6 +182,7 @@ def dependence(model="network", moving=0.0, **changes):
         named = {metric: curves} | ({"ic2": curves} if metric == "ic" else {})
         arrays |= data_dependence.CURVES[sweep].at(model=model).named(named)
     config = {"burstiness_grid": (0, 1, 2), "exponent_grid": (0.0, 1.1, 2.0), "exponent_classes": 512}
+    config |= settings or {}
     other = "reduced/*" if model == "network" else "network/*"
     found = found_of(data_dependence_shown.CLAIMS, arrays, config, [other])
     return {name.removeprefix(f"{model}_"): v for name, v in found.items() if name.startswith(model)}
@@ -220,6 +191,25 @@ def dependence(model="network", moving=0.0, **changes):
 @pytest.mark.parametrize("model", ["network", "reduced"])
 def test_data_decide_between_weights_and_context(model):
     assert set(dependence(model).values()) == {HOLDS}
+
+
+def test_a_claim_about_a_point_that_was_not_run_is_not_judged():
+    some = {name: np.array(values)[:, [0, 2]] for name, values in CLASSES.items()}
+    assert dependence(settings={"burstiness_grid": (0, 2)}, **some)["capacity"] == NOT_JUDGED
+
+
+def test_points_of_a_sweep_are_in_the_order_of_its_shape():
+    config = data_dependence.PRESETS["lab"]
+    shape, values = data_dependence.sweep(config, "classes")
+    assert (values["classes"].reshape(shape) == np.array(config.class_grid)[:, None]).all()
+    assert (values["burstiness"].reshape(shape) == np.array(config.burstiness_grid)[None]).all()
+    _, values = data_dependence.sweep(config, "spread")
+    assert tuple(values["spread"]) == config.spread_grid
+    for name, value in {"classes": config.spread_classes, "burstiness": config.burstiness, "exponent": 0}.items():
+        assert (values[name] == value).all()
+    _, values = data_dependence.sweep(config, "exponent")
+    assert tuple(values["exponent"]) == config.exponent_grid
+    assert (values["spread"] == config.spread).all()
 
 
 def test_of_a_sweep_that_still_moves_nothing_is_said():
@@ -259,3 +249,14 @@ def test_guesses_count_labels_that_repeat():
     np.testing.assert_allclose(guesses(config, "classes"), [0.5, 0.25, 0.5])
     steep = 0.25 + 0.75 * (0.25 + same_label(1.5, 12, 4)) / 2
     np.testing.assert_allclose(guesses(config, "exponent"), [0.25 + 0.75 * 0.25, steep])
+
+
+def test_crossings_interpolate():
+    curves = np.array([[0.0, 0.5, 0.4, 1.0], [0.2, 0.2, 0.2, 0.2], [0.9, 0.0, 0.0, 1.0]])
+    steps = np.array([0, 10, 20, 30])
+    np.testing.assert_allclose(crossing(curves, steps, 0.25), [5, np.inf, 0])
+    np.testing.assert_allclose(crossing(curves, steps, np.array([0.7, 0.2, 0.95])), [25, 0, 29.5])
+    np.testing.assert_allclose(waits(curves, steps, 0.0), [10, np.inf, 0])
+    assert [matched_item(n) for n in (1, 2, 4, 8)] == [0, 0, 1, 3]
+    config = {"context_length": 4, "burstiness": 1, "trained_burstiness": 2}
+    assert [guess_of(part, config) for part in ("novel", "trained")] == [0.25, 0.5]

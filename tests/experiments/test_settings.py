@@ -1,11 +1,11 @@
-"""Settings that do not fit together are refused before any work, by name; of item-label prompts: test_reddy_input."""
+"""Settings that do not fit together are refused by name; that nothing is written before: tests/test_flags.py."""
 
 import dataclasses
 
 import pytest
 
 from experiments.binaries import discover
-from icl_lab.lab import FlagError
+from icl_lab.lab import FlagError, command_line
 
 BINARIES = discover()
 
@@ -77,10 +77,22 @@ REFUSED = {
         ({"steps": 7}, "--steps=7"),
         ({"tied_steps": 7}, "--tied_steps=7"),
     ],
+    ("diversity.alignment", "lab"): [({"sizes": (24, 24)}, "--sizes="), ({"draws": (1,)}, "--draws")],
     ("diversity.implied_prior", "lab"): [({"examples": 8}, "--examples=8"), ({"steps": 7}, "--steps=7")],
+    ("identification.in_training", "smoke"): [
+        ({"steps": (7, 4, 4)}, "--steps=7,4,4"),
+        ({"batches": (16,)}, "--batches"),
+        ({"times": 3}, "--times=3"),
+        ({"networks": ("one_layer",) * 3}, "--networks"),
+    ],
+    ("identification.layers", "lab"): [({"networks": ("free_5", "free_5")}, "--networks=free_5,free_5")],
     ("long_prompts.softmax_heads", "lab"): [({"heads": (1, 3)}, "--heads="), ({"steps": 7}, "--steps=7")],
     ("online.delta_rule", "lab"): [({"lengths": (40, 10)}, "--lengths=40,10"), ({"steps": 7}, "--steps=7")],
+    ("reddy.clamping", "smoke"): [({"hold": 3}, "--hold"), ({"hold": 4}, "--hold")],
     ("reddy.curriculum", "smoke"): [
+        ({"bursty_share": 0.5}, "--bursty_share"),
+        ({"burstiness": 0}, "--burstiness"),
+        ({"context_length": 4, "slots": 9, "burstiness": 2, "lengths": (2, 4)}, "--lengths"),
         ({"lengths": (1, 1)}, "--lengths=1,1 --context_length=2: allowed is levels up to"),
         ({"label_counts": (4,)}, "--label_counts has 1 values; allowed is one for each of --lengths"),
         ({"context_length": 4, "slots": 9, "lengths": (2, 4)}, "--label_counts=3,4 .*: allowed is at least N/B"),
@@ -94,6 +106,21 @@ REFUSED = {
         ({"burstiness_grid": (1, 3)}, "--burstiness_grid=1,3 .*: allowed is 0 or a divisor B of N"),
         ({"exponent_steps": 100}, "--exponent_steps=100: allowed is a multiple of"),
         ({"spread_grid": (0.1, 0.1)}, "--spread_grid=0.1,0.1: allowed is each value once"),
+    ],
+    ("reddy.data_dependence", "smoke"): [
+        ({"class_grid": (4, 9)}, "--class_grid"),
+        ({"spread_classes": 9}, "--spread_classes"),
+        ({"exponent_classes": 9}, "--exponent_classes"),
+        ({"reduced_steps": 5}, "--reduced_steps"),
+        ({"models": ("network",), "steps": 5}, "--steps"),
+        ({"burstiness_grid": (0, 2)}, "--burstiness_grid"),
+        ({"burstiness_grid": (2, 1), "labels": 2, "context_length": 4, "slots": 9}, "--burstiness_grid"),
+        ({"only": "reduced_spread", "context_length": 8, "slots": 17}, "--burstiness"),
+    ],
+    ("reddy.label_count", "smoke"): [
+        ({"lengths": (4,)}, "--label_counts"),
+        ({"label_steps": (3,)}, "--label_steps"),
+        ({"label_counts": (2, 3)}, "--label_counts"),
     ],
     ("reddy.label_count", "lab"): [
         (cells((4, 32), (32, 32)), "--slots=33 --lengths=4,32: allowed is at least 2N . 1"),
@@ -111,6 +138,17 @@ REFUSED = {
         ({"factors": (1.01, 1.02)}, "factors"),
     ],
     ("reddy.mixtures", "lab"): [({"novel_shares": (0.5, 0.5)}, "--novel_shares=0.5,0.5: allowed is each value once")],
+    ("reddy.mixtures", "smoke"): [({"measure_every": 4}, "--steps")],
+    ("reddy.reduced_model", "smoke"): [
+        ({"equal_steps": 3}, "--equal_steps"),
+        ({"equal_classes": 6}, "--equal_classes"),
+        ({"more_labels": 3}, "--equal_classes"),
+    ],
+    ("reddy.transition", "smoke"): [
+        ({"trained_classes": 9}, "--trained_classes"),
+        ({"trained_burstiness": 2}, "--trained_burstiness"),
+        ({"labels": 129}, "--labels"),
+    ],
     ("reddy.reduced_model", "lab"): [({"starts": (1.0, 0.0)}, "starts"), ({"steps": 150}, "steps")],
     ("von_oswald.curvature", "smoke"): [
         ({"lengths": (3, 3)}, "--lengths=.*: allowed is each value once"),
@@ -209,6 +247,20 @@ REFUSED = {
     ],
 }  # fmt: skip
 """By binary and preset: what is changed in it, and what the refusal says."""
+ITEM_LABEL = ("transition", "data_dependence", "reduced_model", "mixtures", "label_count", "clamping", "curriculum")
+"""At smoke: N = 2, L = 4, K = 8, P = 6, B = 1, steps=4, measure_every=2."""
+EVERYWHERE = {"burstiness": 3, "slots": 4, "exponent": 1.0, "measure_every": 3}
+UNLESS_REPLACED = [({"context_length": 8, "slots": 17}, "--burstiness"), ({"labels": 3}, "--labels=3"),
+                   ({"classes": 9}, "--classes")]  # fmt: skip
+REPLACED = {"label_count": UNLESS_REPLACED[:2], "data_dependence": UNLESS_REPLACED[2:]}
+"""What a grid stands for is free."""
+FREE = REPLACED | {"label_count": UNLESS_REPLACED}
+"""And where every L takes its own multiple nearest to K."""
+for one in ITEM_LABEL:
+    REFUSED.setdefault((f"reddy.{one}", "smoke"), []).extend([
+        *(({name: value}, f"--{name}") for name, value in EVERYWHERE.items()), ({"burstiness": 2}, "--burstiness"),
+        *(case for case in UNLESS_REPLACED if case not in FREE.get(one, [])),
+    ])  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -232,7 +284,12 @@ def test_what_just_fits_is_taken(name, preset, changes):
     binary.validate(dataclasses.replace(binary.presets[preset], **changes))
 
 
-@pytest.mark.parametrize("name", BINARIES)
-def test_every_preset_fits(name):
-    for preset in BINARIES[name].presets.values():
-        BINARIES[name].validate(preset)
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [(name, changes) for name, replaced in REPLACED.items() for changes, _ in replaced]
+    + [("mixtures", {"bursty_share": 0.5, "novel_share": 0.25})],
+)
+def test_a_flag_that_a_grid_replaces_is_not_checked(name, changes):
+    binary = BINARIES[f"reddy.{name}"]
+    binary.validate(dataclasses.replace(binary.presets["smoke"], **changes))
+    assert not any(f"--{flag}:" in command_line.help_text(binary) for flag in changes.keys() - {"slots"})

@@ -218,19 +218,6 @@ def test_seeds_are_pooled_as_members():
         np.testing.assert_allclose(found["estimate"], pooled.mean(), rtol=1e-5)
 
 
-def test_cells_that_other_sources_made_are_named(caplog):
-    def made_by(*sources):
-        return [
-            dataclasses.replace(cell, provenance=dict(cell.provenance) | {"sources": one, "commit": str(i)})
-            for i, (cell, one) in enumerate(zip(alone(SEEDS), sources))
-        ]
-
-    merging.merged(grid_of(SEEDS), made_by("a", "a", "a", "a"))
-    assert not caplog.text  # another commit may have changed a page
-    merging.merged(grid_of(SEEDS), made_by("a", "a", "b", "b"))
-    assert "differ in sources" in caplog.text
-
-
 def test_networks_that_are_given_are_no_more_members_with_another_seed():
     given = grid_of(SEEDS)._replace(experiment=dataclasses.replace(TOY, given=True))
     rows = merging.merged(given, alone(SEEDS)).metrics["settings"]
@@ -340,14 +327,6 @@ def test_a_cell_at_work_elsewhere_is_waited_for(tmp_path):
     threading.Timer(0.5, lambda: lock.__exit__(None, None, None)).start()
     assert command_line.main(TOY, words(tmp_path, "rate:0.1,0.2")) == 0
     assert [config.rate for config in RAN] == [0.1, 0.2]
-
-
-def test_a_dry_run_of_a_grid_tries_its_first_cell(tmp_path, capsys):
-    assert command_line.main(TOY, words(tmp_path / "dry", "rate:0.1,0.2", "--dry_run")) == 0
-    shown = capsys.readouterr().out
-    assert shown.count("size_2") == 1
-    assert "for 2 cells like the first" in shown
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_panel_shows_every_cell_with_its_interval():

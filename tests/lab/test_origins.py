@@ -7,7 +7,7 @@ import subprocess
 import jax
 import numpy as np
 import pytest
-from toys import made_up
+from toys import Config, made_up
 
 from icl_lab.lab import flags, provenance, records
 from icl_lab.lab.execution import execute
@@ -19,12 +19,6 @@ FIRST = {
     "sources": "c0", "versions": {"jax": "1"}, "precision": {"matmul": "high", "x64": True}, "commit": "a1",
     "device": "8 x GPU", "seconds": 2.0,
 }  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    seed: int = flags.setting(0, "seed", at_least=0)
-    members: int = flags.setting(2, "members", at_least=1)
 
 
 TOY = made_up("toy.origins", Config())

@@ -276,22 +276,6 @@ def test_initial_weights():
     assert all(not np.any(value) for name, value in plain.items() if name.endswith(("bias", "offset")))
 
 
-@pytest.mark.parametrize("name", ["attention", "head_output", "residual"])
-def test_replacing_a_part_by_itself_changes_nothing_and_by_another_does(name):
-    network = NETWORKS["rotary, scaled, momentum"]
-    params = built(network)
-    logits, trace = run(network)(params, PROMPT)
-    value = getattr(trace, name)
-    everywhere = {name: jnp.ones(value.shape, bool)}
-    same, again = run(network)(params, PROMPT, Intervention({name: value}, everywhere))
-    np.testing.assert_allclose(same, logits, atol=1e-5)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), again, trace)
-    other = run(network)(params, PROMPT, Intervention({name: value[..., ::-1]}, everywhere))[0]
-    assert not np.allclose(other, logits, atol=1e-2)
-    later = run(network)(params, PROMPT, Intervention({name: value[..., ::-1]}, everywhere, start=1), 0)[0]
-    np.testing.assert_allclose(later, logits, atol=1e-5)
-
-
 REFUSED = {
     "heads must divide width.* width=7": {"width": 7},
     "must be at least 1.* layers=0": {"layers": 0},

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icl_lab.models import Intervention, ReducedInduction, learner, reduced_logits, traced
+from icl_lab.models import ReducedInduction, learner, reduced_logits, traced
 from icl_lab.prompts import Prompt
 from icl_lab.prompts.layouts import content_layout
 from icl_lab.theory import mean_field_loss
@@ -101,21 +101,6 @@ def test_large_scalars_are_an_induction_head_but_for_the_first_item_that_has_non
     for matched, expected in ((0, (x[0] + y[0]) / 2), (3, y[3]), (7, y[7])):
         _, trace = run(Prompt(x, y, x[matched]))
         np.testing.assert_allclose(trace.residual[2, -1, 16:], expected, atol=17 * 12 * np.exp(-8))
-
-
-def test_interventions_replace_what_is_computed():
-    prompt, run = _first(_prompts()), jax.jit(traced(NETWORK, _params(), content_layout()))
-    t, free = 2 * N + 1, run(prompt)
-    shapes = {"attention": (2, 1, t, t), "head_output": (2, 1, t, 2 * D), "residual": (3, t, 2 * D)}
-    for name, shape in shapes.items():
-        assert getattr(free[1], name).shape == shape
-        for layer in range(shape[0]):
-            mask = jnp.zeros((shape[0],) + (1,) * (len(shape) - 1), bool).at[layer].set(True)
-            pinned = Intervention({name: jnp.full(shape, 0.5)}, {name: mask}, start=2, stop=4)
-            logits, trace = run(prompt, pinned, 2)
-            np.testing.assert_array_equal(getattr(trace, name)[layer], 0.5)
-            assert np.abs(logits - free[0]).max() > 1e-4
-            np.testing.assert_array_equal(run(prompt, pinned, 4)[0], free[0])
 
 
 def test_two_parameters_are_three_with_beta_2_zero():

@@ -42,6 +42,36 @@ def test_training_takes_every_sampler(name):
     check_sampler(name, SAMPLERS[name], BATCH)
 
 
+@pytest.mark.parametrize("batch", [1, 65])  # more than a block of random numbers
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_shapes_and_types(name, batch):
+    sample = jax.jit(SAMPLERS[name], static_argnums=1)(jax.random.key(0), batch)
+    n, d = {"sine_regression": (3, 1), "item_label_classification": (4, 5)}.get(name, (3, 5))
+    classes = name == "item_label_classification"
+    shapes = [leaf.shape for leaf in (sample.prompt.x, sample.prompt.y, sample.prompt.x_query, sample.target)]
+    assert shapes == [(batch, n, d), (batch, n, d if classes else 1), (batch, d), (batch,) if classes else (batch, 1)]
+    assert {leaf.dtype for leaf in jax.tree.leaves(sample)} <= {np.dtype("float32"), np.dtype("int32"), np.dtype(bool)}
+    assert all(len(leaf) == batch for leaf in jax.tree.leaves(sample.latent))
+    assert sample.target.dtype == (np.int32 if classes else np.float32)
+
+
+LAWS = {
+    "linear": (prompts.linear_regression, lambda s: {"label_noise": s, "input_range": 1 + s, "task_scale": s}),
+    "random covariance": (prompts.random_covariance_regression, lambda s: {"law": "lognormal", "shape": s, "scale": s}),
+    "sine": (prompts.sine_regression, lambda s: {"input_range": s, "amplitude": (0.1, s)}),
+    "logistic": (prompts.logistic_regression, lambda s: {"input_range": s, "task_scale": s}),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_a_law_may_be_traced(name):
+    make, law = LAWS[name]
+    sizes = {"context_length": 2} | ({} if name == "sine" else {"input_size": 3})
+    draw = lambda s: make(**sizes, **law(s))(jax.random.key(0), 70)  # noqa: E731
+    for a, b in zip(jax.tree.leaves(jax.jit(draw)(np.float32(0.5))), jax.tree.leaves(draw(0.5)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_draws_follow_the_key_tasks_differ_and_the_query_is_not_in_the_context(name):
     draw = jax.jit(SAMPLERS[name], static_argnums=1)

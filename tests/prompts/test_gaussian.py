@@ -111,32 +111,6 @@ def test_variances_follow_their_law(law):
     np.testing.assert_allclose(y, np.einsum("bnd,bd->bn", x, w), atol=1e-5 * np.abs(y).max())
 
 
-def test_the_law_of_variances_may_be_traced():
-    def draw(level):
-        law = {"law": "lognormal", "shape": level, "scale": level}
-        return random_covariance_regression(context_length=2, input_size=3, **law)(KEY, 70)
-
-    for a, b in zip(jax.tree.leaves(jax.jit(draw)(jnp.float32(0.5))), jax.tree.leaves(draw(0.5))):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(("n", "d", "batch"), [(1, 1, 1), (3, 2, 65), (2, 4, 150)])
-def test_shapes_and_keys(n, d, batch):
-    noisy = gaussian_regression(context_length=n, covariance=np.eye(d) + 0.5, label_noise=0.1)
-    for sampler in (noisy, random_covariance_regression(context_length=n, input_size=d)):
-        draw = jax.jit(sampler, static_argnums=1)
-        sample, again, other = draw(KEY, batch), draw(KEY, batch), draw(jax.random.fold_in(KEY, 1), batch)
-        shapes = [leaf.shape for leaf in (sample.prompt.x, sample.prompt.y, sample.prompt.x_query, sample.target)]
-        assert shapes == [(batch, n, d), (batch, n, 1), (batch, d), (batch, 1)]
-        assert sample.latent["w"].shape == (batch, d, 1)
-        assert {leaf.dtype for leaf in jax.tree.leaves(sample)} == {jnp.dtype("float32")}
-        for a, b, c in zip(*map(jax.tree.leaves, (sample, again, other))):
-            np.testing.assert_array_equal(a, b)
-            assert np.isin(a, c).mean() < 0.01
-        x = arrays(sample)[0]
-        assert np.unique(x).size > 0.99 * x.size  # no input is there twice, the query neither
-
-
 def test_rounding_off_the_diagonal_does_not_make_a_covariance_asymmetric():
     almost = np.array([[1.0, 1e-9], [-1e-9, 2.0]])  # as of a product Q diag(l) Q^T
     drawn, exact = (

@@ -201,17 +201,6 @@ def test_members_of_different_laws_share_a_program():
             assert classes_of(law, sample).max() < 16
 
 
-def test_shapes_and_keys():
-    keys = (KEY, KEY, jax.random.fold_in(KEY, 1))
-    sample, again, other = (draw(law_of(spread=0.1), key, batch=7, n=2, slots=None) for key in keys)
-    prompt = sample.prompt
-    assert [v.shape for v in (prompt.x, prompt.y, prompt.x_query)] == [(7, 2, D), (7, 2, D), (7, D)]
-    assert sample.target.dtype == prompt.offset.dtype == sample.latent["labels"].dtype == jnp.int32
-    assert not prompt.offset.any()
-    np.testing.assert_array_equal(prompt.x, again.prompt.x)
-    assert not np.isin(prompt.x, other.prompt.x).any()
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

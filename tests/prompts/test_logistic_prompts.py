@@ -1,5 +1,4 @@
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -53,17 +52,3 @@ def test_labels_are_independent_given_the_task(sample):
     for i, j in ((0, 1), (1, 2), (0, 3)):
         product = standard[:, i] * standard[:, j]
         assert abs(product.mean()) < SIGMAS * product.std() / np.sqrt(len(product))
-
-
-@pytest.mark.parametrize(("n", "d", "batch"), [(1, 1, 1), (4, 3, 64), (3, 2, 65), (2, 4, 150)])
-def test_shapes(n, d, batch):
-    sample = logistic_regression(context_length=n, input_size=d)(KEY, batch)
-    shapes = [leaf.shape for leaf in (sample.prompt.x, sample.prompt.y, sample.prompt.x_query, sample.target)]
-    assert shapes == [(batch, n, d), (batch, n, 1), (batch, d), (batch, 1)]
-    assert (sample.latent["w"].shape, sample.latent["probability"].shape) == ((batch, d, 1), (batch, 1))
-
-
-def test_the_law_may_be_traced():
-    draw = lambda s: logistic_regression(context_length=2, input_size=2, input_range=s, task_scale=s)(KEY, 70)  # noqa: E731
-    for a, b in zip(jax.tree.leaves(jax.jit(draw)(jnp.float32(2.0))), jax.tree.leaves(draw(2.0))):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)

@@ -1,11 +1,10 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icl_lab.prompts import input_variance, linear_regression, same_tasks
+from icl_lab.prompts import input_variance, linear_regression
 from icl_lab.prompts.regression import TASK_LAWS
 
 KEY = jax.random.key(5)
@@ -109,32 +108,3 @@ def test_label_noise_has_its_variance_and_spares_the_target(clean):
     assert_moments(noise, 0, 0.25, 3 / 16)
     assert abs(np.corrcoef(noise.ravel(), np.asarray(clean.prompt.y).ravel())[0, 1]) < SIGMAS / np.sqrt(noise.size)
     np.testing.assert_allclose(clean.target, noisy.target, rtol=0, atol=1e-6)
-
-
-def test_the_law_may_be_traced():
-    levels = jnp.array([0.0, 0.5])
-
-    @jax.jit
-    @jax.vmap
-    def at(level):
-        law = {"label_noise": level, "input_range": 1 + level, "task_scale": 1 - level}
-        return linear_regression(context_length=4, input_size=3, **law)(KEY, 70)
-
-    for i, law in enumerate(({}, {"label_noise": 0.5, "input_range": 1.5, "task_scale": 0.5})):
-        for a, b in zip(jax.tree.leaves(at(levels)), jax.tree.leaves(draw(batch=70, **law))):
-            np.testing.assert_allclose(a[i], b, rtol=1e-6, atol=1e-6)
-
-
-def test_a_key_is_a_draw():
-    first, again, other = draw(batch=70), draw(batch=70), draw(jax.random.fold_in(KEY, 1), batch=70)
-    for a, b, c in zip(*map(jax.tree.leaves, (first, again, other))):
-        np.testing.assert_array_equal(a, b)
-        assert np.isin(a, c).mean() < 0.01
-
-
-def test_a_fixed_set_is_the_same_tasks_at_every_draw():
-    sampler = linear_regression(context_length=3, input_size=2)
-    fixed = same_tasks(sampler, jax.random.key(5))
-    first, again = (fixed(jax.random.key(k), 7) for k in (0, 1))
-    jax.tree.map(np.testing.assert_array_equal, first, again)
-    jax.tree.map(np.testing.assert_array_equal, first, sampler(jax.random.key(5), 7))

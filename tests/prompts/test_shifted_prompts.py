@@ -1,5 +1,4 @@
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -8,7 +7,6 @@ from icl_lab.prompts import (
     correlated_context,
     gaussian_regression,
     in_a_subspace,
-    linear_regression,
     with_orthogonal_query,
 )
 
@@ -89,20 +87,6 @@ def test_queries_are_orthogonal_to_the_context():
     assert np.abs(np.einsum("bnd,bd->bn", x, query)).max() < 1e-4
     assert_mean((query**2).sum(1), 4 - n)
     assert_mean(x[:, 0] ** 2, 1)
-
-
-@pytest.mark.parametrize(
-    "shift", [context_in_an_orthant, lambda s: in_a_subspace(s, 2), with_orthogonal_query], ids=["o", "s", "q"]
-)
-def test_shapes_and_keys(shift):
-    sampler = jax.jit(shift(linear_regression(context_length=2, input_size=3, output_size=2)), static_argnums=1)
-    sample, again, other = sampler(KEY, 65), sampler(KEY, 65), sampler(jax.random.fold_in(KEY, 1), 65)
-    shapes = [leaf.shape for leaf in (sample.prompt.x, sample.prompt.y, sample.prompt.x_query, sample.target)]
-    assert shapes == [(65, 2, 3), (65, 2, 2), (65, 3), (65, 2)]
-    assert {leaf.dtype for leaf in jax.tree.leaves(sample)} == {jnp.dtype("float32")}
-    for a, b, c in zip(*map(jax.tree.leaves, (sample, again, other))):
-        np.testing.assert_array_equal(a, b)
-        assert np.isin(a, c).mean() < 0.01
 
 
 def test_bad_arguments():

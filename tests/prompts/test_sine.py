@@ -1,5 +1,4 @@
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -47,18 +46,3 @@ def test_labels_are_the_sine_of_the_task(law):
     a, p = (np.asarray(sample.latent[name], np.float64)[:, None] for name in ("amplitude", "phase"))
     np.testing.assert_allclose(sample.prompt.y[..., 0], a * np.sin(sample.prompt.x[..., 0] + p), atol=2e-6)
     np.testing.assert_allclose(sample.target, a * np.sin(sample.prompt.x_query + p), atol=2e-6)
-
-
-@pytest.mark.parametrize(("n", "batch"), [(1, 1), (4, 64), (3, 65), (2, 150)])
-def test_shapes(n, batch):
-    sample = sine_regression(context_length=n, dependent=n == 3)(KEY, batch)
-    shapes = [leaf.shape for leaf in (sample.prompt.x, sample.prompt.y, sample.prompt.x_query, sample.target)]
-    assert shapes == [(batch, n, 1), (batch, n, 1), (batch, 1), (batch, 1)]
-    assert {name: value.shape for name, value in sample.latent.items()} == {"amplitude": (batch,), "phase": (batch,)}
-    assert np.unique(sample.prompt.x).size == batch * n
-
-
-def test_the_law_may_be_traced():
-    draw = lambda high: sine_regression(context_length=2, input_range=high, amplitude=(0.1, high))(KEY, 70)  # noqa: E731
-    for a, b in zip(jax.tree.leaves(jax.jit(draw)(jnp.float32(5.0))), jax.tree.leaves(draw(5.0))):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)

@@ -6,15 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from linear_tasks import a_prompt
 
-from icl_lab.prompts import Prompt, linear_regression
+from icl_lab.prompts import Prompt
 from icl_lab.solvers import gd_plus_plus, gradient_descent, least_squares, ridge
-
-SOLVERS = {
-    "gradient_descent": lambda: gradient_descent(0.5, 3),
-    "gd_plus_plus": lambda: gd_plus_plus(jnp.array([0.5, 0.3]), jnp.array([0.02, 0.01])),
-    "ridge": lambda: ridge(0.1),
-    "least_squares": least_squares,
-}
 
 
 @settings(max_examples=8)
@@ -72,23 +65,6 @@ def test_the_last_gamma_has_no_effect():
     prompt = a_prompt(3)
     one, other = (gd_plus_plus(jnp.array([0.4, 0.2]), jnp.array([0.02, last]))(prompt) for last in (0.0, 5.0))
     np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.parametrize("name", SOLVERS)
-def test_the_order_of_the_context_does_not_matter(name):
-    with jax.enable_x64(True):
-        prompt, order = a_prompt(4), np.random.default_rng(0).permutation(7)
-        shuffled = prompt.replace(x=prompt.x[order], y=prompt.y[order])
-        predict = SOLVERS[name]()
-        np.testing.assert_allclose(predict(shuffled), predict(prompt), rtol=1e-10)
-
-
-@pytest.mark.parametrize("name", SOLVERS)
-def test_learners_map_over_a_batch_and_check_the_prompt(name):
-    prompts = linear_regression(context_length=5, input_size=3, output_size=2)(jax.random.key(0), 4).prompt
-    assert jax.vmap(SOLVERS[name]())(prompts).shape == (4, 2)
-    with pytest.raises(AssertionError):
-        SOLVERS[name]()(prompts)
 
 
 def test_bad_steps():

@@ -81,17 +81,6 @@ def test_one_step_for_each_eigenvalue_is_kernel_interpolation(x64):
     np.testing.assert_allclose(predict(prompt), overlap @ jnp.linalg.solve(gram, prompt.y), rtol=1e-9)
 
 
-def test_learners_map_over_a_batch_and_check_the_prompt():
-    normal = random_arrays(3)
-    prompts = Prompt(x=normal(4, 5, 3), y=normal(4, 5, 2), x_query=normal(4, 3))
-    predict = functional_gradient_descent(gaussian, 0.1, 2)
-    assert jax.vmap(predict)(prompts).shape == (4, 2)
-    with pytest.raises(AssertionError):
-        predict(prompts)
-    with pytest.raises(ValueError, match="steps"):
-        functional_gradient_descent(gaussian, 0.1)
-
-
 @pytest.mark.parametrize("hidden", [0, 7])
 @pytest.mark.parametrize(("layers", "outputs"), [(1, 1), (3, 1), (3, 2)])
 def test_layers_behind_an_embedding_can_be_functional_gradient_descent(x64, hidden, layers, outputs):

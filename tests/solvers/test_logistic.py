@@ -146,26 +146,6 @@ def test_no_learner_has_a_smaller_loss_than_bayes():
 
 
 @pytest.mark.parametrize(
-    "make",
-    [
-        lambda: logistic_gradient_descent(1.0, 2),
-        lambda: logistic_map(1.0),
-        lambda: logistic_bayes(jax.random.key(0), 1.0, 50),
-    ],
-)
-def test_symmetries_batches_and_wrong_prompts(x64, make):
-    prompt, order = a_prompt(3), np.random.default_rng(0).permutation(7)
-    shuffled = prompt.replace(x=prompt.x[order], y=prompt.y[order])
-    predict = jax.jit(make())
-    np.testing.assert_allclose(predict(shuffled), predict(prompt), rtol=1e-9)
-    np.testing.assert_allclose(predict(prompt.replace(y=-prompt.y)), -predict(prompt), rtol=1e-9)
-    batch = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), prompt)
-    assert jax.eval_shape(jax.vmap(make()), batch).shape == (2, 2)
-    with pytest.raises(AssertionError):
-        make()(batch)
-
-
-@pytest.mark.parametrize(
     "learn", [logistic_gradient_descent(1.0, 2), logistic_map(1.0), logistic_bayes(jax.random.key(0), 1.0, 4)]
 )
 def test_labels_zero_and_one_are_refused_where_they_are_known(learn):

@@ -141,6 +141,20 @@ def test_values_and_gradients_are_right_in_any_units_and_at_ties(name):
             )
 
 
+ORDERED = {"lms", "lms normalised", "recursive_least_squares", "weighted_ridge", "leaky_lms"}
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_examples_have_no_order_labels_have_a_sign_and_prompts_are_mapped_over(name):
+    (x, y, query), order, mixed = drawn(name, "generic")[0], np.random.default_rng(0).permutation(8), "dmmse" in name
+    with jax.enable_x64(True):
+        parts = (np.stack([x, x[order], x]), np.stack([y, y[order], -y]), np.stack([query] * 3))
+        plain, shuffled, turned = jax.vmap(lambda *p: SOLVERS[name](Prompt(*p), jnp.ones(2))(Prompt(*p)))(*parts)
+    assert plain.shape == (2,)
+    assert np.allclose(shuffled, plain, rtol=1e-8) == (name not in ORDERED)
+    assert np.allclose(turned, -plain, rtol=1e-8) != mixed  # a set of tasks has no sign
+
+
 @pytest.mark.parametrize("name", SOLVERS)
 def test_without_examples_the_prediction_is_zero_or_the_mean_of_the_tasks_that_there_are(name):
     nothing = Prompt(x=jnp.ones((0, 2)), y=jnp.ones((0, 1)), x_query=jnp.ones(2))
