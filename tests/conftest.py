@@ -74,6 +74,9 @@ def pytest_collection_finish():
 
 def pytest_addoption(parser):
     parser.addoption("--kills", type=int, default=50, help="how often test_faults.py kills a run")
+    parser.addoption(
+        "--strangers", action="store_true", help="identify all strangers, up to an hour, and print a table"
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -180,22 +183,6 @@ def browser():
         found = started.chromium.launch(executable_path=chromium, headless=True, args=flags)
         yield found
         found.close()
-
-
-@pytest.fixture(scope="module")
-def in_page(browser):
-    """``in_page(path, expression, *values)``: over the functions of a model.js, as ``m``, and ``v``, the values."""
-    from icl_lab.pages import bundle
-
-    def told(path, expression, *values):
-        text, blank = bundle(path).removeprefix('"use strict";\n'), browser.new_page()
-        said = blank.evaluate(
-            f"v => {{ {text} const m = {path.parent.name}_model; return {expression}; }}", list(values)
-        )
-        blank.close()
-        return said
-
-    return told
 
 
 @pytest.fixture(scope="session")

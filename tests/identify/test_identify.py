@@ -288,6 +288,12 @@ def test_a_bad_learner_is_refused_by_name(said):
 
 
 def test_sizes_that_do_not_fit_are_refused():
+    for n, d, said in ((1, 2, "at least 2"), (4, 0, "at least 1"), (8.5, 2, r"a whole number of at least 2, got 8\.5")):
+        with pytest.raises(ValueError, match=said):
+            identify(ridge, context_length=n, input_size=d)
+    for no_sampler in (5, lambda key, batch: None, SAMPLER(jax.random.key(0), 8)):
+        with pytest.raises(ValueError, match=r"sampler must be a function \(key, batch\) -> Sample"):
+            identify(ridge, **SIZES, sampler=no_sampler)
     with pytest.raises(LearnerError, match="learner 1 is a dict, not a function"):
         identify([ridge, {}], **SIZES, sampler=SAMPLER, families=RIDGE)
     network = LinearSelfAttention()
@@ -298,8 +304,11 @@ def test_sizes_that_do_not_fit_are_refused():
                 identify(learners, **SIZES, sampler=SAMPLER, families=RIDGE)
     with pytest.raises(ValueError, match=r"prompts must be x \(9, 3\)"):
         identify(ridge, context_length=N + 1, input_size=D, sampler=SAMPLER)
-    with pytest.raises(ValueError, match="'GD' under the name 'descent'"):
-        identify(ridge, **SIZES, families={"descent": FAMILIES["GD"]})
+    for families in ({}, ["GD"], {"descent": FAMILIES["GD"]}):
+        with pytest.raises(ValueError, match=r"families must be a dict|'GD' under the name 'descent'"):
+            identify(lambda x, y, q: y[:, 0], **SIZES, families=families)
+    with pytest.raises(ValueError, match="at least one learner"):
+        identify([], **SIZES)
 
 
 def test_a_model_of_another_library():
@@ -316,6 +325,26 @@ def test_a_model_of_another_library():
     found = identify(lambda x, y, q: model(x, y, q), **SIZES, sampler=SAMPLER)
     assert found.members[0].steps == 1
     assert found.members[0].parameters["learning_rate"] == pytest.approx(0.9, rel=1e-4)
+
+
+def test_a_model_of_scikit_learn():
+    sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    from sklearn.linear_model import ridge_regression
+
+    fits = {}  # a context has many queries
+
+    def learner(x, y, q):
+        def one(inputs, labels, query):
+            context = (inputs.tobytes(), labels.tobytes())
+            if context not in fits:
+                fits[context] = ridge_regression(inputs, labels[:, 0], 0.5, solver="cholesky")
+            return query @ fits[context]
+
+        return np.array([[one(*prompt)] for prompt in zip(np.asarray(x), np.asarray(y), np.asarray(q))])
+
+    with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):  # half of its time
+        found = identify(learner, **SIZES, sampler=SAMPLER)
+    assert found.family == "ridge"
 
 
 @pytest.mark.parametrize("size", [1, 3, 5, 8])
@@ -413,6 +442,14 @@ def test_a_mild_preconditioner_is_not_called_gd_and_couplings_as_large_are():
     assert mild.family == "preconditioned GD"
     assert mild.residual < 1e-3
     assert coupled.family == "GD"
+
+
+def test_gd_plus_plus_with_a_large_rate_is_said_to_be_gradient_descent_too():
+    fit = fit_of("GD++", 0.0, steps=2)
+    small, large = (Fit(fit.model, np.array([rate, 0.1]), *list(vars(fit).values())[2:]) for rate in (0.6, 0.7))
+    assert small.model.also(small.theta) == ()
+    assert large.model.also(large.theta) == ("GD",)
+    assert decision.named([[small], [large]]) == [{"GD++"}, {"GD++", "GD"}]
 
 
 def test_the_ladder_holds_the_smallest_model_within_each_bound():

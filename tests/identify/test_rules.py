@@ -6,8 +6,9 @@ from functools import cache
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import strangers as plain
-from strangers import prompts
+import stranger_adaptive as adaptive
+import stranger_learners as plain
+from strangers import pool, prompts
 
 from icl_lab import solvers
 from icl_lab.identify import decision, identify, refusal, stability
@@ -24,7 +25,8 @@ SIZES = {"context_length": N, "input_size": D}
 ORDERED = ("LMS", "normalised LMS", "leaky LMS", "RLS with forgetting", "weighted ridge")
 STEPWISE = ("GD", "GD++", "heavy ball", "Nesterov", "Chebyshev")
 
-RIDGE, LEAST_SQUARES = plain.ridge(0.5), plain.least_squares
+RIDGE = plain.linear(plain.ridge_weights(0.5))
+LEAST_SQUARES = plain.linear(plain.least_squares_weights)
 
 
 def of(*names):
@@ -98,7 +100,8 @@ def test_of_several_members_the_stability_is_the_worst():
 
 
 def between(time):
-    return plain.mean_of(plain.ridge(1.0), plain.flow(time))
+    flow = plain.by_spectrum(lambda s: -np.expm1(-time * s) / s)
+    return plain.mean_of(plain.linear(plain.ridge_weights(1.0)), flow)
 
 
 def test_a_name_that_wavers_is_refused_with_the_names():
@@ -201,7 +204,7 @@ def test_a_learner_with_a_symmetry_is_no_family_that_lacks_it(part):
 def test_what_does_not_depend_on_the_order_is_no_family_that_does():
     trials = gained_ridge().members[0].trials
     assert all("permutation" in trials[name] for name in ORDERED)
-    (member,) = asked(plain.recursive(1.0), "ridge", *ORDERED, sampler=prompts(N, D, noise=1.0)).members
+    (member,) = asked(plain.recursive(1.0, 1.0), "ridge", *ORDERED, sampler=prompts(N, D, noise=1.0)).members
     assert (member.family, member.equals) == ("ridge", ("ridge",))
 
 
@@ -331,8 +334,8 @@ def test_of_equally_near_models_the_smallest_is_told():
 
 def test_a_parameter_that_nothing_determines_is_an_interval_only():
     """Posterior mean of two tasks: labels tell them apart whatever the noise is."""
-    tasks = 3 * np.random.default_rng(2).normal(size=(2, D))
-    learner = plain.posterior_over(tasks, 0.01)
+    tasks = 3 * pool(2, D)
+    learner = adaptive.posterior_over(tasks, 0.0, 0.01)
     found = asked(learner, "dMMSE", sampler=prompts(N, D, noise=0.01, tasks=tasks))
     (member,) = found.members
     assert member.family == "dMMSE"
@@ -399,7 +402,8 @@ def test_an_output_that_is_none_of_these_is_not_hidden_by_the_other():
 
 def test_a_learner_that_is_zero_on_some_prompts_overflows_nowhere():
     """James & Stein's factor is zero where labels are mostly noise; warnings are errors here."""
-    assert asked(plain.james_stein, sampler=prompts(N, D, noise=9.0)).family not in ("GD", "ridge")
+    learner = plain.linear(adaptive.james_stein)
+    assert asked(learner, sampler=prompts(N, D, noise=9.0)).family not in ("GD", "ridge")
 
 
 def test_two_shared_steps_of_gd_plus_plus_with_a_large_rate_are_named_gd_by_their_own_fit():

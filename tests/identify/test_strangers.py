@@ -1,33 +1,41 @@
-"""identify on learners of other code, against all families: named rightly where the algorithm is exact, else refused.
+"""identify on learners that its suite did not draw: right or refused, never another name.
 
-That hundreds of planted learners and of outsiders are is a claim of ``identification.planted``.
+A sample runs always; ``python -m pytest tests/identify/test_strangers.py --strangers`` asks all of them, in up to an
+hour, and prints a table.
 """
 
-import numpy as np
-import pytest
-import strangers as plain
+from strangers import STRANGERS
 
-from icl_lab import solvers
 from icl_lab.identify import identify
 
 REFUSED = ("none of these", "not separable")
-ROOT = np.diag([0.4, 0.7, 1.0, 1.4, 2.0]) @ np.linalg.qr(np.random.default_rng(5).normal(size=(5, 5)))[0].T
-"""Of a rotated covariance with condition number 25."""
 
 
-@pytest.mark.parametrize(
-    ("learner", "allowed", "sizes", "law"),
-    [
-        (plain.dual_ridge(0.5), {"ridge"}, (10, 2), {}),
-        (plain.with_ones, {"least squares with an intercept", "ridge with an intercept"}, (10, 2), {"noise": 1.0}),
-        (solvers.median_regression(), {"median regression", "Huber regression"}, (10, 2), {"noise": 1.0}),
-        (plain.descent([0.7], np.linalg.inv(ROOT.T @ ROOT)), {"preconditioned GD"}, (20, 5), {"root": ROOT}),
-        (plain.mean_of(plain.descent([0.5]), plain.least_squares), None, (20, 5), {}),
-        (plain.clipped(plain.least_squares, 2.0), None, (20, 5), {}),
-    ],
-    ids=["dual form", "intercept", "median", "preconditioned", "mean of two", "clipped labels"],
-)
-def test_a_stranger_is_named_rightly_or_refused(learner, allowed, sizes, law):
-    n, d = sizes
-    found = identify(learner, context_length=n, input_size=d, sampler=plain.prompts(n, d, **law))
-    assert found.family in allowed if allowed else found.verdict in REFUSED, str(found)
+def pytest_generate_tests(metafunc):
+    if "stranger" in metafunc.fixturenames:
+        asked = [one for one in STRANGERS if one.quick or metafunc.config.getoption("strangers")]
+        metafunc.parametrize("stranger", asked, ids=lambda one: one.name)
+
+
+def test_a_stranger_is_named_rightly_or_refused(stranger, pytestconfig, capsys):
+    found = identify(
+        stranger.make(),
+        context_length=stranger.context_length,
+        input_size=stranger.input_size,
+        sampler=stranger.sampler(),
+    )
+    member, name = found.members[0], found.family
+    if pytestconfig.getoption("strangers"):
+        expected = [*stranger.allowed, *["refused"] * (not stranger.must_name)]
+        numbers = f"{member.residual:9.4f} {member.asymmetry:9.4f} {member.stability:9.3f}"
+        with capsys.disabled():
+            print(f"\n{stranger.name:34} {name or found.verdict:34} {numbers}  {' | '.join(expected)}")
+    if found.verdict in REFUSED:
+        assert not stranger.must_name, member.reason
+    else:
+        assert name in stranger.allowed, str(found)
+        assert not stranger.evidence or member.evidence
+
+
+def test_strangers_are_many_and_their_names_differ():
+    assert len({one.name for one in STRANGERS}) == len(STRANGERS) >= 45
