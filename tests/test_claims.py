@@ -79,11 +79,26 @@ def test_wilson_needs_a_yes_or_no():
 
 @pytest.mark.parametrize("members", range(6, 41))
 def test_the_median_is_covered_by_at_least_95_percent_and_by_no_shorter_interval(members):
-    median, (low, high) = median_interval(np.random.default_rng(0).permutation(members).astype(float))
+    median, (low, high) = median_interval(np.arange(members, dtype=float))
     below = [math.comb(members, k) / 2**members for k in range(members + 1)]  # P(k values are below the median)
     assert low + high == 2 * median == members - 1
     assert math.fsum(below[int(low) + 1 : int(high) + 1]) >= 0.95  # exact, for whatever continuous law
     assert high - low <= 2 or math.fsum(below[int(low) + 2 : int(high)]) < 0.95
+
+
+def test_the_interval_of_a_median_is_that_of_scipy():
+    for members in (5, 6, 10, 16, 41):
+        values = np.random.default_rng(members).exponential(size=members)
+        median, interval = median_interval(values)
+        theirs = stats.quantile_test(values, q=median, p=0.5).confidence_interval(0.95)
+        assert interval == (tuple(theirs) if members > 5 else (-math.inf, math.inf))
+
+
+def test_the_median_of_a_skewed_law_is_covered():
+    """Ten members, for which a percentile bootstrap of the median covers .931."""
+    drawn = np.random.default_rng(0).lognormal(sigma=2.0, size=(4000, 10))
+    covered = np.mean([low <= 1 <= high for _, (low, high) in map(median_interval, drawn)])
+    assert covered == pytest.approx(1 - 22 / 1024, abs=4 * math.sqrt(0.0215 * 0.9785 / 4000))
 
 
 def test_five_members_resolve_no_median():
@@ -187,6 +202,11 @@ def test_the_control_of_a_median_is_a_median():
     control = lambda record: np.array([1.0, 1.0, 1.0, 1.0, 9.0])  # noqa: E731
     assert judge(claim(interval="median", control=control), record([1.0] * 6))["control"] == 1.0
     assert judge(claim(control=control), record([1.0] * 6))["control"] == pytest.approx(2.6)
+
+
+def test_fewer_members_than_the_minimum_resolve_nothing():
+    assert verdict([1.0] * 49, minimum_members=50) == NOT_RESOLVED
+    assert verdict([1.0] * 50, minimum_members=50) == HOLDS
 
 
 def test_an_exact_quantity_is_one_value_without_an_interval():

@@ -111,9 +111,10 @@ def check_optimizer(optimizer: Optimizer, init: Callable[[Array, Tree], Tree], k
     if not _transforms(optimizer) or searched:  # a line search looks where it goes, and takes long to compile
         return
     update = jax.device_get(programs.compiled(jax.jit(lambda: first()[0]).trace(), effort.of("little"))())
+    wide = jax.tree.map(lambda leaf: leaf.astype(complex), update)  # squares of large updates overflow float32
     up = [
         jax.tree_util.keystr(path)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(update)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(wide)
         if -leaf.real.sum() > ASCENDS * np.linalg.norm(leaf) * leaf.size**0.5
     ]
     if up:

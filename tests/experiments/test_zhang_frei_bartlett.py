@@ -9,12 +9,12 @@ import numpy as np
 import optax
 
 from experiments.settings import member_keys
-from experiments.zhang_frei_bartlett import gradient_flow, paths, random_covariance, risk, shifts, staircase
+from experiments.zhang_frei_bartlett import gradient_flow, paths, random_covariance, risk, shifts
 from experiments.zhang_frei_bartlett.common import block_product
 from experiments.zhang_frei_bartlett.shift_families import closed_form, points
 from icl_lab.constructions import linear_attention_weights
 from icl_lab.prompts import random_covariance_regression
-from icl_lab.theory import Flow, block_loss, gaussian_labels, optimum, regression_slope, variance_moments
+from icl_lab.theory import block_loss, gaussian_labels, optimum, regression_slope, variance_moments
 from icl_lab.theory.flows.balance import mean_field
 
 CONFIG = gradient_flow.PRESETS["smoke"]
@@ -48,20 +48,6 @@ def test_population_gd_is_the_mean_field_without_noise_and_stays_at_u21_zero():
     np.testing.assert_allclose(block_product(path)[0], expected["product"], rtol=1e-10)
     np.testing.assert_allclose(path["u"][0], expected["u"], rtol=1e-10)
     assert not np.any([path["u12"], path["u21"]])
-
-
-def test_crossings_are_interpolated_and_absent_where_there_are_none():
-    times, values = np.array([1.0, 2.0, 4.0]), np.array([[-1.0, -1.0, 3.0], [-3.0, -2.0, -1.0]])
-    np.testing.assert_allclose(staircase._crossing(times, values), [2.5, np.nan])
-
-
-def test_regrowth_tells_a_second_drop_from_one_that_only_slows():
-    times, falling = np.arange(1.0, 7.0), np.array([0.9, 0.8, 0.5, 0.3, 0.1, 0.0])
-    flow = Flow(
-        times, {}, np.stack([falling, falling]), np.array([[1, 9, 4, 2, 1, 8], [1, 9, 2, 6, 1, 8]]), np.ones((2, 2)),
-        np.ones(2, int),
-    )  # fmt: skip
-    np.testing.assert_allclose(staircase._regrowth(times, flow, np.array([1.0, 1.0]), 0.05), [1, 3])
 
 
 def test_exact_risks_are_those_of_the_blocks():
