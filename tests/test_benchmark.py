@@ -1,5 +1,7 @@
+import contextlib
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +16,7 @@ from experiments.tools.benchmarks import (
     cluster,
     devices,
     dry_run,
+    first_answer,
     floor,
     induction,
     programs,
@@ -122,6 +125,22 @@ def test_devices_gives_rows(monkeypatch):
     ((_, rows),) = devices.devices(dataclasses.replace(TINY, rounds=1)).items()
     _sound(rows)
     assert [row.name for row in rows] == ["looped_1, 1 device", "looped_1, 2 devices"]
+
+
+@pytest.mark.xdist_group("browser")
+def test_the_first_explorable_gives_rows(browser, light_page, monkeypatch):
+    monkeypatch.setattr(first_answer, "chromium", lambda: contextlib.nullcontext(browser))
+    monkeypatch.setattr(first_answer, "write_page", lambda *to: shutil.copy(light_page, to[2]))
+    ((title, rows),) = first_answer.first_answer(TINY).items()
+    assert [row["name"] for row in _sound(rows, baselines=0)] == ["its first paint", "it answers a key"]
+    assert "MB) on " in title
+
+
+def test_without_chromium_the_first_explorable_is_skipped_in_words(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    ((title, rows),) = first_answer.first_answer(TINY).items()
+    assert "skipped, Chromium is not installed" in title
+    assert rows == []
 
 
 def test_clocks_of_a_process_count_its_cores(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Times the laboratory: training steps, ensembles, start-up, identify. Compilation is timed apart.
+"""Times the laboratory: training steps, ensembles, start-up, identify, the page. Compilation is timed apart.
 
     python -m experiments.benchmark
 
@@ -24,6 +24,7 @@ from rich.table import Table
 from experiments.tools.benchmarks.cluster import cluster
 from experiments.tools.benchmarks.devices import devices
 from experiments.tools.benchmarks.dry_run import dry_run
+from experiments.tools.benchmarks.first_answer import first_answer
 from experiments.tools.benchmarks.identify import identify_stages
 from experiments.tools.benchmarks.induction import induction
 from experiments.tools.benchmarks.startup import startup
@@ -47,6 +48,7 @@ RUN: dict[str, Callable[[Config], dict[str, list[Row]] | Tables]] = {
     "dry_run": dry_run,
     "startup": startup,
     "identify": identify_stages,
+    "page": first_answer,
 }
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from icl_lab.lab.flags import setting
 
 PARTS = ("steps", "others", "ensemble", "induction", "members", "cluster", "devices", "dry_run", "startup", "identify")
+PARTS += ("page",)
 
 
 @dataclasses.dataclass(frozen=True)
