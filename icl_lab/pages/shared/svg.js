@@ -6,9 +6,14 @@ export function element(parent, tag, attributes = {}) {
   return made;
 }
 
+/** Bytes from base64. @param {string} text */
+export function bytes(text) {
+  return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+}
+
 /** Float32 numbers, little endian, from base64. */
 export function unpacked(text) {
-  return new Float32Array(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
+  return new Float32Array(bytes(text).buffer);
 }
 
 /** Calls `to` with how far to the right in `svg` a pointer is, while it is dragged, and `ended` at the end. */
