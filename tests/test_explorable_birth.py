@@ -311,7 +311,7 @@ class TestExplorable:
         before = [root.locator("svg").first.inner_html(), root.locator("[data-part=said]").inner_text()]
         own.locator("summary").focus()
         light_tab.keyboard.press("Enter")
-        assert root.locator("[data-part=settings]").is_hidden()
+        assert root.locator(".settings").is_hidden()
         usual = live.usual(found.config["context_length"])
 
         def holds(sequence, text):
@@ -348,7 +348,7 @@ class TestExplorable:
         again.close()
         own.locator("summary").click()
         assert [root.locator("svg").first.inner_html(), root.locator("[data-part=said]").inner_text()] == before
-        assert root.locator("[data-part=settings]").is_visible()
+        assert root.locator(".settings").is_visible()
         assert "own=" not in light_tab.url
 
     @pytest.mark.parametrize("own", ["", "01", "000000006", "0123450123"])

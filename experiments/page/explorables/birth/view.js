@@ -66,7 +66,6 @@ export function mount(root) {
     const ran = state.own && answer(network, [...state.own].map(Number)), { arm, time } = ran ? { arm: 0, time: last } : state, one = arms[arm];
     const at = (layer, query, key) => ran ? ran.attention[layer][query][key] : attention(one, n, time, layer, query < target ? query : target + ITEM, key);
     const tokens = state.own ?? usual, same = (key) => tokens[key] === tokens[target];
-    $("settings").hidden = !!ran;
     words.forEach((one, key) => {
       one.innerHTML = ran ? word(key)[0] : names[key];
       one.previousElementSibling.classList.toggle("same", key % 2 < 1 && same(key));
