@@ -65,6 +65,7 @@ def check(config: Config) -> None:
         check_files(config)
 
 
+# ``comparison.of_task`` returns arrays by these names, which ``measured`` yields all at once.
 BOTH = ("in_context", "finetuned")
 CURVE = per_network("curve/{learner}", "task", "demonstrations", learner=BOTH)
 BY_SET = per_network("by_set/{learner}", "task", "set", learner=BOTH)

@@ -141,7 +141,7 @@ def _network(config: Config, prefix: str, fits: Fits) -> tuple[dict, dict[str, A
     for stage in STAGES:
         rows = (config.steps if stage == LAST else config.most_steps) // config.measure_every + 1
         padded[stage] = {name: _padded(curve, rows) for name, curve in curves.get(stage, nothing).items()}
-    params = jax.tree.map(lambda leaf: np.asarray(leaf[0]), [*done.values()][-1].params)
+    params = jax.tree.map(lambda leaf: np.asarray(leaf)[0], [*done.values()][-1].params)
     return params, {"reached": np.array(reached), "end": end, **padded}
 
 

@@ -82,7 +82,7 @@ PRESETS = {
         in_full=False,
     ),
     "lab": Config(
-        members=5, eval_tasks=500, steps=(3000, 4000, 6000, 12_000, 2000), batches=(512, 512, 256, 128, 128), times=12,
+        eval_tasks=500, steps=(3000, 4000, 6000, 12_000, 2000), batches=(512, 512, 256, 128, 128),
     ),
     "paper": Config(),
 }  # fmt: skip

@@ -80,6 +80,7 @@ def functions(learner: Callable[[Any], BatchLearner], params: Any, members: int)
         answer.__name__ = name
         return answer
 
+    params = jax.device_get(params)
     return [one(jax.tree.map(lambda leaf: leaf[m], params), f"member {m}") for m in range(members)]  # noqa: B023
 
 

@@ -80,6 +80,7 @@ PRESETS = {
 
 LEARNERS = ("trained", "gd", "interpolated")
 STEPS, CURVE = quantity("steps", "step"), quantity("{metric}", "member", "step")
+"""``loss``, ``gd_loss``, ``interpolated_loss``; ``gd_`` before each metric of ``compare``: the layer beside GD."""
 FINAL = quantity("final/{learner}", "member", learner=LEARNERS)
 RANGE = quantity("range/{learner}", "member", "range", learner=LEARNERS)
 DISTANCE = quantity("distance", "member")

@@ -87,14 +87,16 @@ def identify(
         drawn = sizes_of(sampler, seed)
         context_length, input_size = (own if of is None else of for of, own in zip((context_length, input_size), drawn))
     if context_length is None or input_size is None:
-        raise ValueError("context_length and input_size must be given, or a sampler that has them; got None")
+        raise ValueError(
+            "context_length and input_size must be given, or a sampler that has them (a saved one has none); got None"
+        )
     context_length, input_size = whole("context_length", context_length, 2), whole("input_size", input_size)
     families = FAMILIES if families is None else families
     if not isinstance(families, Mapping) or not families:
         raise ValueError(f"families must be a dict of at least one family by its name, got {families!r}")
     if wrong := [name for name, family in families.items() if family.name != name]:
         raise ValueError(f"families has {families[wrong[0]].name!r} under the name {wrong[0]!r}; allowed is its own")
-    many = list(learners) if isinstance(learners, Iterable) and not callable(learners) else [learners]
+    many = list(learners) if isinstance(learners, Iterable) and not _is_one(learners) else [learners]
     if not many:
         raise ValueError("learners must hold at least one learner")
     outputs = outputs_of(sampler, seed)
@@ -105,6 +107,11 @@ def identify(
         setting = Setting(units, on, rotations(rng, input_size), families)
         every.append(_identified(many, setting, (channel, outputs), seed, asked_for))
     return every[0] if outputs == 1 else combined(every, list(dict.fromkeys([*families, "zero"])))
+
+
+def _is_one(learners: object) -> bool:
+    """Whether this is one learner, or something in its place, as a model is; not several."""
+    return callable(learners) or hasattr(learners, "learner")
 
 
 def _identified(

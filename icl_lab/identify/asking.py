@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import linen as nn
 from numpy.typing import NDArray
 
 from icl_lab.prompts.prompt import Prompt
@@ -39,6 +40,9 @@ def asked(
       LearnerError: for one that is no function, raises, returns another shape or, on the trial, numbers that are not
         finite, or answers the same prompts otherwise when asked again in another order.
     """
+    if isinstance(learner, nn.Module) or hasattr(learner, "learner"):
+        hint = "give model.learner(params), or all that icl_lab.train returned"
+        raise LearnerError(f"{name} is a {type(learner).__name__}, which has no parameters or holds many; {hint}")
     if not callable(learner):
         raise LearnerError(f"{name} is a {type(learner).__name__}, not a function")
     call = learner if _takes_arrays(learner) else _batched(learner, name, (*trial[0].shape[1:], channel[1]))

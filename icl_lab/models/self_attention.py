@@ -121,6 +121,10 @@ def attends(network: nn.Module, tokens: Any) -> bool:
         jax.eval_shape(init, jax.eval_shape(lambda: jax.random.key(0)), tokens)
     except TypeError:  # called with something else
         return False
+    except AttributeError as error:  # of the tokens, which it takes for prompts
+        if not isinstance(error.obj, Array):
+            raise
+        return False
     return counted[-1] is not None
 
 

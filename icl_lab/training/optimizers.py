@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 from optax.contrib import ScheduleFreeState, schedule_free_eval_params
@@ -109,11 +110,11 @@ def check_optimizer(optimizer: Optimizer, init: Callable[[Array, Tree], Tree], k
         ) from error
     if not _transforms(optimizer) or searched:  # a line search looks where it goes, and takes long to compile
         return
-    update = programs.compiled(jax.jit(lambda: first()[0]).trace(), effort.of("little"))()
+    update = jax.device_get(programs.compiled(jax.jit(lambda: first()[0]).trace(), effort.of("little"))())
     up = [
         jax.tree_util.keystr(path)
         for path, leaf in jax.tree_util.tree_leaves_with_path(update)
-        if -leaf.real.sum() > ASCENDS * jnp.linalg.norm(leaf) * leaf.size**0.5
+        if -leaf.real.sum() > ASCENDS * np.linalg.norm(leaf) * leaf.size**0.5
     ]
     if up:
         raise ValueError(

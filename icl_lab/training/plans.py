@@ -259,7 +259,7 @@ def _check_rate(rate: Any) -> None:
 
 def _prompt(name: str, tasks_of: Callable[[Any], Sampler], settings: Any, batch: int, schedule: Any = None) -> Prompt:
     """A prompt of zeros, with the shapes of those that the sampler draws; raises as ``check_sampler``."""
-    first = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], settings)
+    first = jax.tree.map(lambda leaf: jax.device_get(leaf)[0], settings)  # on the host, where nothing is compiled
     first = first if schedule is None else schedule(first, jnp.int32(0))
     try:
         drawn = check_sampler(name, tasks_of(first), batch)
@@ -272,7 +272,7 @@ def _prompt(name: str, tasks_of: Callable[[Any], Sampler], settings: Any, batch:
     if [part.ndim for part in parts] != [3, 3, 2]:
         got = ", ".join(str(part.shape) for part in parts)
         raise ValueError(f"{name} must give x (B, N, D), y (B, N, O) and x_query (B, D), got {got} for B = {batch}")
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), drawn.prompt)
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape[1:], leaf.dtype), drawn.prompt)
 
 
 def _about_twentieth(steps: int) -> int:

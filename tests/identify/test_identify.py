@@ -14,7 +14,9 @@ from icl_lab.identify import FAMILIES, LearnerError, decision, identify
 from icl_lab.identify.fitting import Fit, free_filter
 from icl_lab.identify.probes import FIT, JUDGE, battery, inputs_with, rotations, spectrum
 from icl_lab.machine import vectors
+from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import Sample, linear_regression
+from icl_lab.training.model import model_of
 
 N, D = 8, 3
 SIZES = {"context_length": N, "input_size": D}
@@ -294,6 +296,12 @@ def test_sizes_that_do_not_fit_are_refused():
             identify(ridge, **SIZES, sampler=no_sampler)
     with pytest.raises(LearnerError, match="learner 1 is a dict, not a function"):
         identify([ridge, {}], **SIZES, sampler=SAMPLER, families=RIDGE)
+    network = LinearSelfAttention()
+    one_prompt = jax.tree.map(lambda leaf: leaf[0], SAMPLER(jax.random.key(0), 1).prompt)
+    for no_learner in (network, model_of(network, one_prompt)):
+        for learners in (no_learner, [no_learner]):
+            with pytest.raises(LearnerError, match=r"learner 0.* is a \w+, which has no parameters"):
+                identify(learners, **SIZES, sampler=SAMPLER, families=RIDGE)
     with pytest.raises(ValueError, match=r"prompts must be x \(9, 3\)"):
         identify(ridge, context_length=N + 1, input_size=D, sampler=SAMPLER)
     for families in ({}, ["GD"], {"descent": FAMILIES["GD"]}):

@@ -11,6 +11,7 @@ import icl_lab
 from icl_lab.fast import batch_learner
 from icl_lab.models import Intervention, SelfAttention, Transformer, folded_weights, learner, traced
 from icl_lab.prompts import linear_regression
+from icl_lab.training.model import model_of
 
 KEY = jax.random.key(2)
 N, D = 5, 3
@@ -159,3 +160,15 @@ def test_a_module_that_takes_a_prompt_is_no_network_of_tokens():
     for made in (learner, traced):
         with pytest.raises(ValueError, match=r"network Whole must take tokens \(T, E\), .*; .* is given as .*Model"):
             made(Whole(), params)(prompt)
+    with pytest.raises(ValueError, match="Whole: a network is called with"):
+        model_of(Whole(), prompt)
+
+
+def test_an_attribute_that_a_module_of_its_own_lacks_is_its_own_error():
+    class Broken(nn.Module):
+        @nn.compact
+        def __call__(self, tokens):
+            return tokens * self.scale
+
+    with pytest.raises(AttributeError, match="scale"):
+        model_of(Broken(), jax.tree.map(lambda leaf: leaf[0], linear_tasks(N, D).prompt))
