@@ -309,9 +309,11 @@ class TestExplorable:
     def test_the_readers_own_sequence_is_answered_by_the_network(self, light_tab, browser, found):
         root, own = light_tab.locator("#head"), light_tab.locator("#head [data-part=own]")
         before = [root.locator("svg").first.inner_html(), root.locator("[data-part=said]").inner_text()]
-        own.locator("summary").focus()
-        light_tab.keyboard.press("Enter")
-        assert root.locator(".settings").is_hidden()
+        assert own.is_hidden()
+        root.get_by_label("nothing frozen").focus()
+        light_tab.keyboard.press("ArrowUp")  # the radio buttons are a ring
+        assert root.get_by_label("your own sequence").is_checked()
+        assert root.locator(".like").is_hidden()
         usual = live.usual(found.config["context_length"])
 
         def holds(sequence, text):
@@ -344,19 +346,23 @@ class TestExplorable:
         again = browser.new_page()
         again.goto(light_tab.url)
         assert again.locator("#head [data-part=said]").inner_text() == root.locator("[data-part=said]").inner_text()
-        assert again.locator("#head [data-part=own]").evaluate("one => one.open")
+        assert again.locator("#head [data-part=own]").is_visible()
         again.close()
-        own.locator("summary").click()
+        root.get_by_label("nothing frozen").click()
         assert [root.locator("svg").first.inner_html(), root.locator("[data-part=said]").inner_text()] == before
-        assert root.locator(".settings").is_visible()
+        assert own.is_hidden()
         assert "own=" not in light_tab.url
+        root.get_by_label("your own sequence").click()
+        root.locator("[data-part=time]").press("ArrowLeft")
+        assert root.get_by_label("nothing frozen").is_checked()
+        assert own.is_hidden()
 
     @pytest.mark.parametrize("own", ["", "01", "000000006", "0123450123"])
     def test_what_is_no_sequence_in_the_address_is_left_out(self, browser, light_page, found, own):
         opened = browser.new_page()
         opened.goto(f"{light_page.as_uri()}#head?own={own}")
         assert opened.locator("#head [data-part=said]").inner_text() == fallback.context(found)["said"]
-        assert not opened.locator("#head [data-part=own]").evaluate("one => one.open")
+        assert opened.locator("#head [data-part=own]").is_hidden()
         opened.close()
 
     def test_one_corrupted_byte_of_the_network_brings_the_static_figure_back(

@@ -43,7 +43,7 @@ export function mount(root) {
   });
   const to = (found) => {
     state = found;
-    own.open = !!state.own;
+    own.hidden = !state.own;
     [...state.own ?? ""].forEach((which, at) => { selects[at].value = which; });
     update();
   };
@@ -101,7 +101,7 @@ export function mount(root) {
     $("time").value = time;
     set($("time"), "aria-valuetext", `step ${count(steps[time])}`);
     for (const radio of radios) {
-      radio.checked = Number(radio.value) === arm;
+      radio.checked = Number(radio.value) === (ran ? arms.length : arm);
       radio.tabIndex = radio.checked ? 0 : -1;
     }
     $("said").textContent = said(now);
@@ -114,10 +114,14 @@ export function mount(root) {
   const radios = [...$("arms").querySelectorAll("input")];
   $("time").max = last;
   const moved = (time) => to({ arm: state.arm, time: Math.max(0, Math.min(last, time)) });
-  own.onchange = own.ontoggle = () => { to({ ...state, own: own.open ? chosen() : undefined }); keep(); };
+  own.addEventListener("change", () => { to({ ...state, own: chosen() }); keep(); });
   $("time").addEventListener("input", (event) => moved(Number(event.target.value)));
   $("time").addEventListener("change", keep);
-  $("arms").addEventListener("change", (event) => { state.arm = Number(event.target.value); update(); keep(); });
+  $("arms").addEventListener("change", (event) => {
+    const arm = Number(event.target.value);
+    to(arms[arm] ? { arm, time: state.time } : { ...state, own: chosen() }); // the last one is the reader's own sequence
+    keep();
+  });
   drags($("plot"), (x) => moved(Math.round(x * last / WIDTH)), keep);
   $("reset").addEventListener("click", () => { to(start()); keep(); });
   copies($("link"), keep);
