@@ -12,8 +12,9 @@ import numpy as np
 
 from icl_lab.lab.flags import setting
 
-PARTS = ("steps", "others", "ensemble", "induction", "members", "cluster", "devices", "dry_run", "startup", "identify")
-PARTS += ("page",)
+PARTS = (
+    "steps", "others", "ensemble", "induction", "members", "cluster", "devices", "dry_run", "startup", "identify", "page",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

@@ -82,10 +82,13 @@ def _train(options: Options) -> int:
     (key,) = member_keys(CONFIG, LIVE)
     kept = live.recorded(params, law, CONFIG, key)
     samples = evaluation_samples(CONFIG, law, "ic", key)
-    first = jnp.zeros_like(samples.prompt.offset)
+    first = jnp.zeros_like(samples.target)
     samples = dataclasses.replace(samples, prompt=dataclasses.replace(samples.prompt, offset=first))
     logits = model.logits(params, samples.prompt)
-    facts = {"accuracy": float(accuracy(logits, samples)), "other_answers": live.other_answers(kept, logits, samples)}
+    facts = {
+        "accuracy": float(accuracy(logits, samples)),
+        "other_answers": live.other_answers(kept, np.asarray(logits), samples),
+    }
     arrays |= {f"live/{name}": value for name, value in kept.items()}
     record = Record(
         "page.birth", "lab", vars(CONFIG), facts, {name: np.asarray(value) for name, value in arrays.items()},
