@@ -1,15 +1,25 @@
 """Panels that figures of several papers share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from icl_lab.lab.style import LEARNERS, THEORY, Axes, band, viridis
+from icl_lab.lab import Record
+from icl_lab.lab.style import LEARNERS, THEORY, Axes, Figure, band, panels, viridis
 
 ABOVE: dict = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "columnspacing": 1.0, "handlelength": 1.5}
 """Where a legend does not cover its curves."""
+
+
+def described(axes: Axes, columns: int = 0, about: str | None = None, **properties: Any) -> None:
+    """Sets properties of a panel, as ``Axes.set``, and its legend, whose title is ``about``.
+
+    It stands above the panel in so many columns; 0: where there is room.
+    """
+    axes.set(**properties)
+    axes.legend(title=about, **({"ncols": columns} | ABOVE if columns else {}))
 
 
 SERIES: tuple[dict, ...] = (
@@ -22,6 +32,15 @@ SERIES: tuple[dict, ...] = (
 """Looks of the values of a grid, which are no learners of ``icl_lab.lab.style``."""
 
 
+def side_by_side(record: Record, *draw: Callable[[Axes, Record], None], columns: int = 0, **size: Any) -> Figure:
+    """A figure with a panel for each ``draw(axes, record)``, so many beside each other (0: all)."""
+    columns = columns or len(draw)
+    figure, grid = panels(columns, -(-len(draw) // columns), **size)
+    for axes, one in zip(grid.flat, draw):
+        one(axes, record)
+    return figure
+
+
 def shift_panel(
     axes: Axes, x: np.ndarray, curves: Mapping[str, np.ndarray], label: str, *, training: float | None = None
 ) -> None:
@@ -30,10 +49,7 @@ def shift_panel(
         band(axes, x, values, learner, marker=LEARNERS[learner]["marker"], markevery=max(1, len(x) // 6))
     if training is not None:
         axes.axvline(training, color="0.6", linewidth=0.8)
-    axes.set_yscale("log")
-    axes.set_xlabel(label)
-    axes.set_ylabel("loss")
-    axes.legend()
+    described(axes, yscale="log", xlabel=label, ylabel="loss")
 
 
 def points_panel(
@@ -53,9 +69,7 @@ def points_panel(
         axes.plot(at, np.nanmedian(values, axis=1), markersize=5, label=style["label"], **look)
     if theory is not None:
         axes.plot(*theory, **THEORY, label="theory")
-    axes.set_xlabel(label)
-    axes.set_ylabel("loss")
-    axes.legend()
+    described(axes, xlabel=label, ylabel="loss")
 
 
 def theory_line(axes: Axes, x: ArrayLike, y: ArrayLike) -> None:
@@ -74,9 +88,7 @@ def family_panel(axes: Axes, steps: np.ndarray, curves: np.ndarray, labels: Sequ
     """Loss over training of a family of settings, (S, M, R), as bands from dark to light."""
     for members, label, look in zip(curves, labels, family(len(labels))):
         band(axes, steps, members, **look, label=label)
-    axes.set_xlabel("training step")
-    axes.set_ylabel("loss")
-    axes.legend(ncols=len(labels) if len(labels) <= 3 else -(-len(labels) // 2), **ABOVE)
+    described(axes, len(labels) if len(labels) <= 3 else -(-len(labels) // 2), xlabel="training step", ylabel="loss")
 
 
 def bars(axes: Axes, x: ArrayLike, members: np.ndarray, label: str, look: Mapping[str, str]) -> None:

@@ -1,12 +1,25 @@
 """What claims of several binaries read off a record: one value a member."""
 
+import functools
 from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
-from icl_lab.lab import Record
+from icl_lab.lab import NotRun, Record
 
 Statistic = Callable[[Record], np.ndarray]
+Given = ParamSpec("Given")
+
+
+def of_record(function: Callable[Concatenate[Record, Given], np.ndarray]) -> Callable[Given, Statistic]:
+    """Written as a function of the record and of arguments, called with the arguments alone: ``f(*given)(record)``."""
+
+    @functools.wraps(function)
+    def given(*args: Given.args, **kwargs: Given.kwargs) -> Statistic:
+        return lambda record: function(record, *args, **kwargs)
+
+    return given
 
 
 def last(curve: Statistic) -> Statistic:
@@ -35,3 +48,25 @@ def off_identity(matrices: np.ndarray) -> np.ndarray:
     eye = np.eye(matrices.shape[-1])
     scaled = matrices / np.diagonal(matrices, axis1=-2, axis2=-1).mean(axis=-1)[..., None, None]
     return np.linalg.norm(scaled - eye, axis=(-2, -1)) / np.linalg.norm(eye)
+
+
+def difference(one: Statistic, other: Statistic) -> Statistic:
+    """(M,) one statistic less another, member by member."""
+    return lambda record: one(record) - other(record)
+
+
+def among(which: Statistic, statistic: Statistic) -> Statistic:
+    """(M,) a statistic of the members for which ``which`` is true; NaN for the others."""
+    return lambda record: np.where(which(record).astype(bool), statistic(record), np.nan)
+
+
+def place_of(record: Record, field: str, value: Any, what: str) -> int:
+    """The index of a value in a list of the configuration.
+
+    Raises:
+      NotRun: ``what``, where it is not in it.
+    """
+    values = list(record.config[field])
+    if value not in values:
+        raise NotRun(what)
+    return values.index(value)

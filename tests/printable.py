@@ -22,6 +22,10 @@ def faults(figure: Figure) -> list[str]:
     found += [f"has letters of {size:g} pt in {text!r}" for text, size in _texts(figure) if size < LEAST_SIZE]
     if any(axes.get_gridspec().ncols > max(WIDTHS) for axes in panels_of(figure) if axes.get_subplotspec()):
         found.append("has more than three panels in a row")
+    panels = panels_of(figure)
+    found += ["has a panel without a title"] * any(
+        len(panels) > 1 and not axes.get_title(loc="left").partition(";$")[2] for axes in panels
+    )
     for axes in figure.axes:
         name = axes.get_title(loc="left") or axes.get_ylabel() or "a panel"
         found += [f"{name!r}: {pair} differ in nothing but colour" for pair in _alike_in_grey(axes)]

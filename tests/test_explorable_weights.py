@@ -89,6 +89,31 @@ def test_the_tenth_network_rests_on_a_line_and_the_fourth_in_a_minimum_of_the_lo
     assert 2.3 < loss(places[3]) / fallback.levels(8)[2] < 2.6
 
 
+def test_what_is_left_of_a_direction_is_what_the_layer_leaves_of_it():
+    """On prompts whose eigenvectors are the directions of the fastest and the slowest step."""
+    rng, n = np.random.default_rng(2), 5
+    a, b = rng.normal(size=(2, 3, 3)) * 0.4
+    taken = -n * (b[2, 2] * a[:2, :2] + np.outer(a[:2, 2], b[:2, 2]))
+    for k, rate in zip((1, 0), fallback.pace(a, b, n)):
+        vectors = np.linalg.eigh(taken + taken.T)[1]
+        eigenvalues, v = np.array([0.3, 0.7]), vectors[:, k]
+        x = np.concatenate([np.sqrt(n * eigenvalues)[:, None] * vectors.T, np.zeros((n - 2, 2))])
+
+        def weights(w, x=x):
+            tokens = np.column_stack([x, x @ w])
+            return -a[:2] @ tokens.T @ tokens @ b[:, 2]
+
+        answer = v @ (weights(v) - weights(-v)) / 2  # odd in the labels
+        np.testing.assert_allclose(1 - answer, 1 - rate * eigenvalues[k], rtol=1e-12)
+
+
+def test_the_best_step_is_left_of_both_directions_of_networks_that_have_it_and_nothing_where_one_is_learned(stored):
+    rate = best_step(CONFIG)[0]
+    paces = np.array([fallback.pace(a, b, 8) for a, b in zip(*stored)])
+    np.testing.assert_allclose(np.delete(paces, [3, 9], axis=0), rate, rtol=0.05)
+    np.testing.assert_allclose(paces[9], [rate, 0], atol=0.05 * rate)
+
+
 def test_the_static_figure_is_of_the_stored_networks(stored):
     shown = fallback.context()
     assert len(shown["curves"]) == 10
@@ -129,9 +154,12 @@ class TestAgainstJax:
     def test_losses_and_lines_are_those_of_python(self, browser, stored):
         a, b = np.concatenate([stored, np.random.default_rng(1).normal(size=(2, 5, 3, 3))], axis=1)
         pairs = [{"a": one.ravel().tolist(), "b": other.ravel().tolist()} for one, other in zip(a, b)]
-        losses, levels, rate = in_page(
-            browser, "[v[0].map(w => m.populationLoss(w, 5)), m.levels(5), m.bestRate(8)]", pairs
+        losses, levels, rate, paces = in_page(
+            browser,
+            "[v[0].map(w => m.populationLoss(w, 5)), m.levels(5), m.bestRate(8), v[0].map(w => m.pace(w, 5))]",
+            pairs,
         )
+        np.testing.assert_allclose(paces, [fallback.pace(*pair, 5) for pair in zip(a, b)], rtol=1e-10, atol=1e-12)
         np.testing.assert_allclose(losses, [data.population_loss(*pair, 5) for pair in zip(a, b)], rtol=1e-10)
         np.testing.assert_allclose(levels, fallback.levels(5), rtol=1e-12)
         np.testing.assert_allclose(rate, best_step(CONFIG)[0], rtol=1e-12)
@@ -180,6 +208,10 @@ class TestExplorable:
         assert root.locator("[data-part=check]").inner_text().startswith("✓")
         assert root.locator("[data-part=said]").inner_text() == shown["said"]
         assert root.locator("path.trained").get_attribute("d") == shown["curves"][0]
+        for part in ("factors", "best"):
+            assert root.locator(f"[data-part={part}]").get_attribute("d") == shown[part]
+        assert root.locator("[data-part=paces]").all_text_contents() == shown["paces"]
+        assert root.locator("[data-part=pace]").text_content() == shown["pace"]
         texts = [cell["text"] if cell["used"] else "·" for one in shown["maps"] for cell in one["cells"]]
         assert root.locator("[data-part=maps] .value").all_text_contents() == texts
         cursor = root.get_by_role("slider", name="Training step")
@@ -190,6 +222,9 @@ class TestExplorable:
         root.locator("[data-part=plot]").click()  # in its middle, which is scrolled into view first
         assert 1200 < int(cursor.get_attribute("aria-valuenow")) < 1700
         root.locator("[data-part=network]").select_option("10")
+        fast, slow = root.locator("[data-part=paces]").all_text_contents()
+        assert re.fullmatch(r"1 − 2\.\d\d λ", fast)
+        assert re.fullmatch(r"1 [−+] 0\.0\d λ", slow)
         assert "where one direction is learned" in root.locator("[data-part=said]").inner_text()
         light_tab.reload()
         assert root.locator("[data-part=network]").input_value() == "10"
@@ -221,6 +256,7 @@ class TestExplorable:
         root.get_by_role("button", name="Stop").click()
         stopped = int(root.get_attribute("data-steps"))
         assert 50 <= stopped < 3000
+        assert root.locator("[data-part=paces]").all_text_contents() != fallback.context()["paces"]
         assert f"After {stopped:,} steps" in root.locator("[data-part=said]").inner_text()
         light_tab.wait_for_timeout(100)
         assert int(root.get_attribute("data-steps")) == stopped

@@ -20,7 +20,7 @@ from icl_lab.constructions import gradient_descent_weights
 from icl_lab.lab import records
 from icl_lab.lab.records import RecordError
 from icl_lab.models import LinearSelfAttention, folded_weights, learner
-from icl_lab.pages import bundle, packed
+from icl_lab.pages import bundle, packed, stripped
 from icl_lab.prompts import linear_regression
 from icl_lab.solvers import gradient_descent, least_squares
 from icl_lab.theory import one_step_loss
@@ -76,15 +76,34 @@ def test_waiting_members_are_far_from_the_step_and_others_near(found):
 def test_bundle_calls_each_module_once_in_order_of_need(tmp_path):
     (tmp_path / "a.js").write_text('import { b } from "./b.js";\nimport { c } from "./c.js";\nb(c);\n')
     (tmp_path / "b.js").write_text('import { c } from "./c.js";\nexport function b() { return c; }\n')
-    (tmp_path / "c.js").write_text("// a comment\n/**\n * another\n */\nexport const c = 1; // stays\n")
+    (tmp_path / "c.js").write_text("// a comment\n/**\n * another\n */\nexport const c = 1; // a third\n")
     text = bundle(tmp_path / "a.js")
-    assert text.count("(() => {") == 3
-    assert text.index("const c = 1") < text.index("function b()") < text.index("b(c)")
+    assert text.count("(()=>{") == 3
+    assert text.index("const c=1") < text.index("function b()") < text.index("b(c)")
     assert "import" not in text
     assert "export" not in text
     assert "comment" not in text
     assert "another" not in text
-    assert "stays" in text
+    assert "third" not in text
+
+
+@pytest.mark.parametrize(
+    ("script", "wanted"),
+    [("  a = b  // c\n\n  d", "a=b\nd"), ("return  x in y", "return x in y"), ("a + +b - -c", "a+ +b- -c"),
+     ("a / 2 / b // c", "a/2/b"), ("f(/[/] \\/ *'/, 1)", "f(/[/] \\/ *'/,1)"),
+     ("'//  ' + \"a ' \\\" b\"", "'//  '+\"a ' \\\" b\""),
+     ("`a  ${ b ? `c  ${ { d : `}` } }  //` : \"\" }  e` + f", "`a  ${b?`c  ${{d:`}`}}  //`:\"\"}  e`+f"),
+     ("a /* b\n */ c", "a\nc"), ("`$  \\` ${ 1 }`", "`$  \\` ${1}`")],
+)  # fmt: skip
+def test_a_script_is_stripped_of_comments_and_of_spaces_that_separate_nothing(script, wanted):
+    assert stripped(script) == wanted
+    assert stripped(wanted) == wanted
+
+
+@pytest.mark.parametrize("script", ["a = 'b\n'", "`a ${b}", "f(/a\n/)"])
+def test_a_text_without_an_end_is_refused(script):
+    with pytest.raises(ValueError, match="no end"):
+        stripped(script)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from experiments.binaries import discover
 from experiments.identification import fingerprint
 from experiments.tools import forks
 from icl_lab.lab import executors
@@ -40,6 +41,22 @@ def test_a_forked_run_is_the_command_of_the_run(tmp_path):
     *words, folder = fine.record().provenance["command"]
     assert words == plain.record().provenance["command"][:-1]
     assert folder == f"--outdir={fine.folder}"
+
+
+def test_what_is_imported_before_runs_are_forked_starts_no_thread():
+    """Neither of JAX, which begins with the first array, nor another: a fork has the one that calls it alone."""
+    code = """
+import importlib, os, sys
+from jax._src import xla_bridge
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+print(xla_bridge.backends_are_initialized(), len(os.listdir("/proc/self/task")) if sys.platform == "linux" else 1)
+"""
+    names = forks.imported(list(discover()))
+    command = [sys.executable, "-c", code, *names]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # numpy's threads end before a fork
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "1"], done.stderr
 
 
 def test_elsewhere_than_on_linux_nothing_is_forked(monkeypatch):

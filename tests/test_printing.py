@@ -1,6 +1,7 @@
 """Figures as they are printed: sizes, legends, what is alike in grey; and how the gallery draws them anew."""
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from printable import faults
 from toys import made_up
 
 from experiments.binaries import GALLERY, discover
-from experiments.tools.redrawing import redraw
+from experiments.tools.redrawing import lead_of, redraw
 from icl_lab.lab import flags, records
 from icl_lab.lab.execution import execute
 from icl_lab.lab.layout import WIDTHS, finish
@@ -93,6 +94,18 @@ def faults_as_they_are(figure):
     return found
 
 
+def test_marks_of_a_legend_stand_where_none_is_taken_for_data():
+    figure, (row,) = panels(2)
+    for axes in row:
+        axes.plot(X, X, color="black", label="a line of its own" if axes is row[0] else None)
+    row[1].plot([0.1], [0.1], linestyle="", marker="o", label="a mark")
+    for axes in row:
+        axes.legend(loc="upper left")
+    finish(figure)
+    for axes in row:  # the other of the row, whose line covers nothing, stands beside it
+        assert axes.get_legend().get_window_extent().y0 >= axes.bbox.y1 - 1
+
+
 @pytest.mark.parametrize("values", [[], [0.0, 0.0], [np.nan]])
 def test_nothing_positive_on_a_logarithm_is_drawn_all_the_same(values):
     figure, (axes,) = panels(2)
@@ -131,11 +144,45 @@ def test_faults_are_found(fault, draw):
     assert any(fault in found for found in faults(figure))
 
 
+@pytest.mark.parametrize("titled", [1, 2])
+def test_one_of_several_panels_without_a_title_is_a_fault(titled):
+    figure, (row,) = panels(2)
+    for axes in row[:titled]:
+        axes.set_title("its title")
+    assert faults(figure) == ["has a panel without a title"] * (titled < 2)
+
+
 @pytest.mark.parametrize("name", COMMITTED)
 def test_committed_figures_can_be_printed_as_they_are(name):
     record = records.load(GALLERY / name)
     figures = discover()[record.experiment].figures(record)
     assert [f"{key}: {fault}" for key, figure in figures.items() for fault in faults(figure)] == []
+
+
+LEADS = {f"{name.replace('.', '/')}/lab/{lead}" for name in discover() if (lead := lead_of(name))}
+"""Of every paper, and of every section of the article."""
+
+
+def test_every_lead_figure_and_no_other_is_kept_as_svg_beside_its_png():
+    kept = {str(path.relative_to(GALLERY).with_suffix("")) for path in GALLERY.glob("*/*/*/*.svg")}
+    assert kept == LEADS
+    for lead in LEADS:
+        assert (GALLERY / lead).with_suffix(".png").exists()
+        assert (GALLERY / lead).with_suffix(".svg").stat().st_size < 300_000
+
+
+def test_a_lead_figure_drawn_again_is_the_same_bytes(tmp_path):
+    name = min(LEADS, key=lambda lead: (GALLERY / lead).with_suffix(".svg").stat().st_size)
+    for kept in sorted((GALLERY / name).parent.glob("[!.]*.*")):
+        if kept.suffix != ".png":
+            shutil.copy(kept, tmp_path)
+    experiment = discover()[records.load(tmp_path).experiment]
+    drawn = []
+    for _ in range(2):
+        redraw(experiment, tmp_path)
+        drawn.append((tmp_path / name.rpartition("/")[2]).with_suffix(".svg").read_bytes())
+    assert drawn[0] == drawn[1]
+    assert drawn[0] == (GALLERY / name).with_suffix(".svg").read_bytes()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -438,10 +438,11 @@ def test_x64_fixture_computes_in_float64(x64):
 
 def test_runs_side_by_side_have_a_core_each_and_what_the_user_says_holds(monkeypatch):
     monkeypatch.setattr(reproduce, "cores", lambda: 4)
-    for given, workers, expected in ((None, 2, "2"), (None, 8, "1"), (None, 1, None), ("3", 2, "3")):
-        monkeypatch.delenv("NPROC", raising=False)
-        if given:
-            monkeypatch.setenv("NPROC", given)
-        with reproduce.threads_for(workers):
-            assert os.environ.get("NPROC") == expected
-        assert os.environ.get("NPROC") == given
+    for name in ("NPROC", "OMP_NUM_THREADS"):
+        for given, workers, expected in ((None, 2, "2"), (None, 8, "1"), (None, 1, None), ("3", 2, "3")):
+            monkeypatch.delenv(name, raising=False)
+            if given:
+                monkeypatch.setenv(name, given)
+            with reproduce.threads_for(workers):
+                assert os.environ.get(name) == expected
+            assert os.environ.get(name) == given

@@ -1,3 +1,6 @@
+import re
+from xml.etree import ElementTree
+
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -20,7 +23,9 @@ def figure(members):
 
 def written(folder, members):
     with styled():
-        return {path.suffix: path.read_bytes() for path in save(figure(members), folder / "figure", "a caption")}
+        return {
+            path.suffix: path.read_bytes() for path in save(figure(members), folder / "figure", "a caption", svg=True)
+        }
 
 
 def test_the_same_figure_is_the_same_bytes(tmp_path, monkeypatch):
@@ -28,8 +33,10 @@ def test_the_same_figure_is_the_same_bytes(tmp_path, monkeypatch):
     first = written(tmp_path, members)
     monkeypatch.setattr("time.time", lambda: 2e9)  # what a PDF would otherwise say of its creation
     assert written(tmp_path, members) == first
-    assert set(first) == {".png", ".pdf"}
+    assert set(first) == {".png", ".pdf", ".svg"}
     assert b"CreationDate" not in first[".pdf"]
+    assert b"date>" not in first[".svg"]
+    assert b"<text" not in first[".svg"]  # letters are paths: they print alike without the font
     other = written(tmp_path, members + 1)
     assert all(other[suffix] != first[suffix] for suffix in first)
 
@@ -60,6 +67,18 @@ def test_a_band_is_median_and_deciles():
     np.testing.assert_allclose(
         [area.get_datalim(area.axes.transData).y0, area.get_datalim(area.axes.transData).y1], [1, 9]
     )
+
+
+def test_a_slim_svg_draws_the_same_to_a_hundredth_of_a_point(tmp_path, monkeypatch):
+    members = np.random.default_rng(0).normal(size=(5, 4))
+    slim = written(tmp_path, members)[".svg"]
+    monkeypatch.setattr(style, "slimmed", lambda svg: svg)
+    whole = written(tmp_path, members)[".svg"]
+    assert len(slim) < len(whole)
+    one, other = (list(ElementTree.fromstring(svg).iter()) for svg in (slim, whole))
+    assert [element.tag for element in one] == [element.tag for element in other]
+    numbers = ([float(n) for e in of for n in re.findall(r"-?\d+\.?\d*", e.get("d", ""))] for of in (one, other))
+    np.testing.assert_allclose(*numbers, atol=0.01)
 
 
 @pytest.mark.parametrize("gap", [np.nan, np.inf])

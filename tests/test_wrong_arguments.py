@@ -245,6 +245,14 @@ ROWS = [
     Row(compare.task_losses, {"learner": RIDGE, "samples": SAMPLES}, {"samples": (BATCH, FIRST, None)}),
     Row(compare.prefix_losses, {"learner": RIDGE, "samples": SAMPLES}, {
         "learner": (lambda prompt: jnp.zeros(()),), "samples": (BATCH, FIRST, None)}),
+    Row(compare.implied_prior, {
+        "learner": lambda p: 2 * (np.ones((len(p.x), 1)),), "sampler": SAMPLER, "key": jax.random.key(0),
+        "rollouts": 3.0}, {
+        "learner": (3, None, jax.vmap(RIDGE), lambda p: (np.ones((3, 1)), -np.ones((3, 1))),
+                    lambda p: (np.ones(3), np.ones(3)), lambda p: 3 * (np.ones((3, 2)),),
+                    lambda p: (np.full((3, 1), NAN), np.ones((3, 1)))),
+        "sampler": (3, lambda key, batch: 3, prompts.linear_regression(context_length=1, input_size=2)),
+        "key": KEY, "rollouts": SIZE}),
     Row(identify, {"learners": RIDGE, "context_length": 2.0, "input_size": 1.0}, {
         "learners": (3, [], [3], lambda prompt: 3), "context_length": (1, *SIZE), "input_size": SIZE, "seed": SEED,
         "sampler": (3, lambda key, batch: 3, SAMPLER), "families": ([], {})}),

@@ -3,105 +3,82 @@
 import numpy as np
 
 from experiments import panels
-from experiments.correlated.effective_length import (
-    ERROR,
-    LEAST_SQUARES,
-    NAMED,
-    PRODUCT,
-    SHIFT,
-    Config,
-    Law,
-    closed_form,
-    laws,
-)
-from experiments.statistics import Statistic
+from experiments.correlated import effective_length as binary
+from experiments.statistics import Statistic, of_record
 from icl_lab.claims import NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import THEORY, Axes, Figure
-from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import effective_length
 
 
-def config_of(record: Record) -> Config:
+def config_of(record: Record) -> binary.Config:
     """The configuration of a record."""
-    return from_json(Config, record.config)
+    return from_json(binary.Config, record.config)
 
 
-def law_at(config: Config, c: float) -> Law:
+def law_at(config: binary.Config, c: float) -> binary.Law:
     """The law of the layer trained at a correlation."""
     if c not in config.correlations:
         raise NotRun(f"correlation {c:g}")
-    return laws(config)[f"correlation_{c:g}"]
+    return binary.laws(config)[f"correlation_{c:g}"]
 
 
 def error(record: Record, trained: float, tested: float) -> np.ndarray:
     """(M,) error of a layer trained at one correlation on contexts of another."""
     config = config_of(record)
     law_at(config, trained), law_at(config, tested)
-    return SHIFT(record, at=f"{trained:g}")[:, config.correlations.index(tested)]
+    return binary.SHIFT(record, at=f"{trained:g}")[:, config.correlations.index(tested)]
 
 
-def over_closed_form(trained: float, tested: float) -> Statistic:
+@of_record
+def over_closed_form(record: Record, trained: float, tested: float) -> np.ndarray:
     """(M,) that error over the closed form's."""
-
-    def statistic(record: Record) -> np.ndarray:
-        config = config_of(record)
-        found = error(record, trained, tested)
-        return found / closed_form(config, law_at(config, trained), law_at(config, tested))[1]
-
-    return statistic
+    config = config_of(record)
+    found = error(record, trained, tested)
+    return found / binary.closed_form(config, law_at(config, trained), law_at(config, tested))[1]
 
 
-def over_best(trained: float, tested: float) -> Statistic:
+@of_record
+def over_best(record: Record, trained: float, tested: float) -> np.ndarray:
     """(M,) that error over the one of the best layer for the tested contexts."""
-
-    def statistic(record: Record) -> np.ndarray:
-        config = config_of(record)
-        return error(record, trained, tested) / closed_form(config, law_at(config, tested))[1]
-
-    return statistic
+    config = config_of(record)
+    return error(record, trained, tested) / binary.closed_form(config, law_at(config, tested))[1]
 
 
-def over_independent(c: float) -> Statistic:
+@of_record
+def over_independent(record: Record, c: float) -> np.ndarray:
     """(M,) error over that of N independent inputs."""
-
-    def statistic(record: Record) -> np.ndarray:
-        config = config_of(record)
-        return error(record, c, c) / closed_form(config, Law(config.context_length, 0.0))[1]
-
-    return statistic
+    config = config_of(record)
+    return error(record, c, c) / binary.closed_form(config, binary.Law(config.context_length, 0.0))[1]
 
 
 def rate(record: Record, c: float) -> np.ndarray:
     """(M,) mean diagonal of A."""
     law_at(config_of(record), c)
-    return np.diagonal(PRODUCT(record, at=f"{c:g}"), axis1=1, axis2=2).mean(axis=1)
+    return np.diagonal(binary.PRODUCT(record, at=f"{c:g}"), axis1=1, axis2=2).mean(axis=1)
 
 
 def best_rate(record: Record, c: float) -> float:
     """The same of the closed form."""
     config = config_of(record)
-    return float(np.diag(closed_form(config, law_at(config, c))[0]).mean())
+    return float(np.diag(binary.closed_form(config, law_at(config, c))[0]).mean())
 
 
-def off_identity(c: float) -> Statistic:
+@of_record
+def off_identity(record: Record, c: float) -> np.ndarray:
     """(M,) distance of A from the best A, both at mean diagonal 1, over the norm of the latter."""
-
-    def statistic(record: Record) -> np.ndarray:
-        config = config_of(record)
-        best = closed_form(config, law_at(config, c))[0]
-        best = best / np.diag(best).mean()
-        own = PRODUCT(record, at=f"{c:g}") / rate(record, c)[:, None, None]
-        return np.linalg.norm(own - best, axis=(1, 2)) / np.linalg.norm(best)
-
-    return statistic
+    config = config_of(record)
+    best = binary.closed_form(config, law_at(config, c))[0]
+    best = best / np.diag(best).mean()
+    own = binary.PRODUCT(record, at=f"{c:g}") / rate(record, c)[:, None, None]
+    return np.linalg.norm(own - best, axis=(1, 2)) / np.linalg.norm(best)
 
 
 def of_kind(record: Record, kind: str, n: int) -> np.ndarray:
     """(M,) error of the layer with this N, of those of one effective length."""
     if n not in record.config["lengths"]:
         raise NotRun(f"length {n}")
-    return ERROR(record, kind=kind, n=n)
+    return binary.ERROR(record, kind=kind, n=n)
 
 
 def collapsed(kind: str, n: int) -> Statistic:
@@ -109,33 +86,24 @@ def collapsed(kind: str, n: int) -> Statistic:
     return lambda record: of_kind(record, kind, n) / of_kind(record, kind, 10)
 
 
-def noisy(n: int) -> Statistic:
+@of_record
+def noisy(record: Record, n: int) -> np.ndarray:
     """(M,) error with noise over the closed form's."""
-
-    def statistic(record: Record) -> np.ndarray:
-        return of_kind(record, "noisy", n) / record.metrics[f"noisy_{n}"]["error"]
-
-    return statistic
+    return of_kind(record, "noisy", n) / record.metrics[f"noisy_{n}"]["error"]
 
 
-def replaced(n: int) -> Statistic:
+@of_record
+def replaced(record: Record, n: int) -> np.ndarray:
     """(M,) the same, over the closed form in which the noise, too, is that of N_eff labels."""
-
-    def statistic(record: Record) -> np.ndarray:
-        config = config_of(record)
-        return of_kind(record, "noisy", n) / closed_form(config, Law(10, 0.0, config.label_noise))[1]
-
-    return statistic
+    config = config_of(record)
+    return of_kind(record, "noisy", n) / binary.closed_form(config, binary.Law(10, 0.0, config.label_noise))[1]
 
 
-def named(c: float, of: str) -> Statistic:
+@of_record
+def named(record: Record, c: float, of: str) -> np.ndarray:
     """(M,) what ``identify`` finds of the layers trained at a correlation."""
-
-    def statistic(record: Record) -> np.ndarray:
-        law_at(config_of(record), c)
-        return NAMED(record, at=f"{c:g}", of=of)
-
-    return statistic
+    law_at(config_of(record), c)
+    return binary.NAMED(record, at=f"{c:g}", of=of)
 
 
 DIGITS = {0.0: "0", 0.5: "05", 0.8: "08"}
@@ -211,7 +179,7 @@ CLAIMS = (
     claim(
         "least_squares",
         "Least squares does not care: its error is 0 at every correlation (largest; control: the trained layer).",
-        lambda record: LEAST_SQUARES(record).max(axis=1), at_most=1e-8, kind="identity",
+        lambda record: binary.LEAST_SQUARES(record).max(axis=1), at_most=1e-8, kind="identity",
         control=lambda record: error(record, 0.0, 0.0),
         reason="rounding of float32, squared, at condition numbers up to 1,000",
     ),
@@ -238,11 +206,7 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Error over the effective length, under other correlations, and over N at one effective length."""
-    figure, ((lengths, shifts, collapse),) = axes_grid(3, 1, shape=0.73)
-    _lengths(lengths, record)
-    _shifts(shifts, record)
-    _collapse(collapse, record)
-    return {"effective_length": figure}
+    return {"effective_length": panels.side_by_side(record, _lengths, _shifts, _collapse, shape=0.73)}
 
 
 def _lengths(axes: Axes, record: Record) -> None:
@@ -257,21 +221,22 @@ def _lengths(axes: Axes, record: Record) -> None:
     fine = np.linspace(1, config.context_length, 60)
     axes.plot(fine, [_independent(config, n) for n in fine], **THEORY, label="theory")
     axes.set(xlabel=r"effective length $N^2/\mathrm{tr} K^2$", ylabel="error", ylim=(0, 1))
-    axes.set_title("one curve for all correlations")
-    axes.legend(ncols=2, **panels.ABOVE)
+    panels.described(axes, 2, title="one curve for all correlations")
 
 
-def _independent(config: Config, length: float) -> float:
+def _independent(config: binary.Config, length: float) -> float:
     """Error at so many independent inputs, a real number."""
-    return float(closed_form(config, Law(length, 0.0))[1])  # type: ignore[arg-type]
+    return float(binary.closed_form(config, binary.Law(length, 0.0))[1])  # type: ignore[arg-type]
 
 
 def _shifts(axes: Axes, record: Record) -> None:
     config = config_of(record)
     fine = np.linspace(0, 0.95, 40)
     for look, c in zip(panels.SERIES, config.correlations):
-        panels.bars(axes, config.correlations, SHIFT(record, at=f"{c:g}"), f"trained at c = {c:g}", look)
-        tested = [closed_form(config, law_at(config, c), Law(config.context_length, now))[1] for now in fine]
+        panels.bars(axes, config.correlations, binary.SHIFT(record, at=f"{c:g}"), f"trained at c = {c:g}", look)
+        tested = [
+            binary.closed_form(config, law_at(config, c), binary.Law(config.context_length, now))[1] for now in fine
+        ]
         axes.plot(fine, tested, **THEORY | {"color": look["color"]})
     axes.set(
         xlabel="correlation of the test contexts", ylabel="error", ylim=(0, 1.2), title="test at another correlation"

@@ -63,7 +63,8 @@ PRESETS = {
         batch=16, eval_tasks=32, test_tasks=64, identified=False,
     ),
     "quick": Config(
-        members=6, correlations=(0.8,), drawn=10_000, steps=1000, batch=128, eval_tasks=1000, test_tasks=20_000,
+        members=6, correlations=(0.8,), drawn=10_000, steps=750, measure_every=250, batch=128, eval_tasks=1000,
+        test_tasks=20_000,
         identified=False,
     ),
     "lab": Config(steps=3000, batch=128, test_tasks=100_000),

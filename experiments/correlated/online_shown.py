@@ -7,7 +7,7 @@ import numpy as np
 
 from experiments import panels, statistics
 from experiments.correlated.online import ERROR, KEYS, KINDS, LEARNED, NAMED, TAIL
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record
 from icl_lab.claims import NOT_RESOLVED, NotRun, Quick
 from icl_lab.lab import Record, claims_of
 from icl_lab.lab.style import THEORY, Figure
@@ -48,15 +48,12 @@ def over_linear(c: float) -> Statistic:
     return lambda record: error("delta", c)(record) / linear(record, c)
 
 
-def over_independent(kind: str, normalised: bool = True) -> Statistic:
+@of_record
+def over_independent(record: Record, kind: str, normalised: bool = True) -> np.ndarray:
     """(M,) error of a layer at correlation 0 over the closed form of LMS at its best rate, normalised or not."""
-
-    def statistic(record: Record) -> np.ndarray:
-        d, n = record.config["input_size"], record.config["context_length"]
-        rates = np.full(n, 1.0 if normalised else 1 / (d + 2))
-        return error(kind, 0.0)(record) / (lms_errors(d, rates, normalised=normalised)[-1] / d)
-
-    return statistic
+    d, n = record.config["input_size"], record.config["context_length"]
+    rates = np.full(n, 1.0 if normalised else 1 / (d + 2))
+    return error(kind, 0.0)(record) / (lms_errors(d, rates, normalised=normalised)[-1] / d)
 
 
 def worth(c: float) -> Statistic:
@@ -84,22 +81,19 @@ def tail(c: float, of: str) -> Statistic:
     return lambda record: TAIL(record, at=at(record, c), of=of)
 
 
-def named(who: str) -> Statistic:
+@of_record
+def named(record: Record, who: str) -> np.ndarray:
     """(M,) whether layers are called LMS."""
-
-    def statistic(record: Record) -> np.ndarray:
-        if not record.config["identified"]:
-            raise NotRun("names")
-        return NAMED(record, who=who)
-
-    return statistic
+    if not record.config["identified"]:
+        raise NotRun("names")
+    return NAMED(record, who=who)
 
 
 DIGITS = {0.0: "0", 0.5: "05", 0.8: "08"}
 """The correlations in names of claims, which have no point."""
 _ADAM = "the learning rate falls to zero, which leaves some 1 % of a weight"
 _PAIRED = f"{_ADAM}, of second order here; prompts are the same; twice 1 % for what other weights leave"
-_SHORT = "1,000 steps for 3,000, and a fifth of the prompts at test"
+_SHORT = "750 steps for 3,000, and a fifth of the prompts at test"
 _DRAWN = "30,000 drawn contexts leave .7 % of its error"
 claim = claims_of(
     "correlated.online", "this lab, of Schlag et al. 2021 and Letey et al. 2026", {"tail_08": NOT_RESOLVED}

@@ -4,13 +4,15 @@ A network that does not learn in context has no value in a claim that is about i
 different position encodings are never put together: they differ by construction.
 """
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Concatenate
 
 import numpy as np
 
 from experiments.dai.analysis import present_mean
 from experiments.dai.common import ACCURACY, encodings, gated
+from experiments.statistics import Given
 from icl_lab.lab import Claim, NotRun, Record
 from icl_lab.lab.quantities import Quantity
 
@@ -21,6 +23,16 @@ TEN = 10
 """Networks that learn in context, without which a claim has no verdict."""
 Values = Callable[[Record, str], np.ndarray]
 """(M, ..) values of the networks of an encoding."""
+
+
+def of_encoding(function: Callable[Concatenate[Record, str, Given], np.ndarray]) -> Callable[Given, Values]:
+    """As ``of_record``: written as a function of the record, an encoding and arguments, called with the last alone."""
+
+    @functools.wraps(function)
+    def given(*args: Given.args, **kwargs: Given.kwargs) -> Values:
+        return lambda record, positions: function(record, positions, *args, **kwargs)
+
+    return given
 
 
 def of_networks(record: Record, quantity: Quantity, positions: str) -> Any:

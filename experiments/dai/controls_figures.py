@@ -11,6 +11,7 @@ from experiments.panels import SERIES
 from icl_lab.lab import NotRun, Record
 from icl_lab.lab.intervals import t_interval
 from icl_lab.lab.style import Axes, Figure, panels
+from icl_lab.prompts.text_tasks import HELD_OUT
 
 ROWS = {
     "finetuning": "fine-tuning (paper)",
@@ -42,6 +43,11 @@ METRICS: dict[str, tuple[str, str | None, str]] = {
 """Panels: the metric, what it has to be above, and the name of that."""
 ESSENTIAL = ("finetuning", "shuffled_labels", "wrong_task", "random_update", "wrong_labels", "untrained")
 """Rows of the figure that is shown first."""
+
+
+def in_words(task: str) -> str:
+    """A held-out task by its family, and the data set that it stands for."""
+    return next((f"{one.family} ({task})" for one in HELD_OUT if one.stands_for == task), task)
 
 
 def of_row(record: Record, metric: str, row: str, positions: str) -> np.ndarray:

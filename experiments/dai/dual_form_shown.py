@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from experiments.dai.by_encoding import TEN, Values, claims_by_encoding, of_networks, values_of
+from experiments.dai.by_encoding import TEN, claims_by_encoding, of_encoding, of_networks, values_of
 from experiments.dai.common import encodings
 from experiments.dai.dual_form import DESCENT, FINETUNING, HEADS
 from experiments.panels import SERIES
@@ -21,14 +21,11 @@ from icl_lab.lab.style import Figure, panels
 ROUNDING = "sums of some hundred products in float32, relative error 6e-8 each, with cancellation"
 
 
-def _largest(quantity: Quantity, layers: int | None = None) -> Values:
+@of_encoding
+def _largest(record: Record, positions: str, quantity: Quantity, layers: int | None = None) -> np.ndarray:
     """(M,) largest error over tasks, heads and layers, or the first of them."""
-
-    def largest(record: Record, positions: str) -> np.ndarray:
-        values = of_networks(record, quantity, positions)[:, :, :layers]
-        return values.reshape(len(values), -1).max(1)
-
-    return largest
+    values = of_networks(record, quantity, positions)[:, :, :layers]
+    return values.reshape(len(values), -1).max(1)
 
 
 def _kept(record: Record, positions: str) -> np.ndarray:
@@ -114,9 +111,7 @@ def figures(record: Record) -> dict[str, Figure]:
                 points, x = heads.reshape(len(heads), -1), np.arange(1, len(heads) + 1) + 0.12 * i
                 at.plot(x, points, linestyle="", marker=look["marker"], color=look["color"], markersize=2, alpha=0.4)
                 at.plot(x, points.mean(1), color=look["color"], linestyle=look["linestyle"], label=what)
-            at.set_title(f"{title}, {positions}")
-            at.set_xlabel("layer")
-            at.set_ylabel(label)
+            at.set(title=f"{title}, {positions}", xlabel="layer", ylabel=label)
             at.set_xticks(range(1, len(heads) + 1))
             if title in LOGARITHMIC:
                 at.set_yscale("log")

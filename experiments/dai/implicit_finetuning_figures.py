@@ -4,19 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from experiments.dai import implicit_finetuning as binary
 from experiments.dai.by_encoding import gate_of, learned, network_means
 from experiments.dai.common import ACCURACY, encodings
 from experiments.dai.controls import FROM_SECOND
-from experiments.dai.controls_figures import METRICS, all_controls, controls, legend, of_row
-from experiments.dai.implicit_finetuning import (
-    CARRIED,
-    CARRIED_BY_LAYER,
-    CURVE,
-    ORDER,
-    PATH,
-    PATH_BY_LAYER,
-    RATE,
-)
+from experiments.dai.controls_figures import METRICS, all_controls, controls, in_words, legend, of_row
 from experiments.panels import ABOVE, SERIES
 from icl_lab.lab import Record
 from icl_lab.lab.style import THEORY, Axes, Figure, band, panels
@@ -26,6 +18,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "finetuned": {"color": "#D55E00", "linestyle": "--", "marker": "s", "label": "FT"},
     "in_context": {"color": "#0072B2", "linestyle": "-", "marker": "o", "label": "ICL"},
 }
+LEVELS = (("chance", ":", "chance"), ("ceiling", "--", "Bayes answer"))
 BARS = {"zero_shot": "zero_shot", "finetuned_free": "finetuned", "in_context": "in_context"}
 BY_TASK = ("recall", "sim_aou", "sim_am_after", "kendall")
 """Tables 2 to 5."""
@@ -48,7 +41,7 @@ def _points(axes: Axes, x: np.ndarray, values: np.ndarray, passed: np.ndarray, *
 
 
 def _tasks(axes: Axes, tasks: list[str]) -> None:
-    axes.set_xticks(range(len(tasks)), tasks, rotation=30)
+    axes.set_xticks(range(len(tasks)), [in_words(task) for task in tasks], rotation=30)
 
 
 def _accuracy(record: Record, there: list[str]) -> Figure:
@@ -63,14 +56,11 @@ def _accuracy(record: Record, there: list[str]) -> Figure:
             _points(at, x, values, passed, marker=look["marker"], color=look["color"], alpha=0.3)
             at.plot(x, network_means(values[passed].T), "_", color="black", markersize=12, label=None if i else "mean")
             at.plot([], [], look["marker"], color=look["color"], label=look["label"])
-        for name, dash in (("chance", ":"), ("ceiling", "--")):
+        for name, dash, label in LEVELS:
             means = ACCURACY(record, positions=positions, learner=name).mean(0)
-            label = {"chance": "chance", "ceiling": "Bayes answer"}[name]
             at.hlines(means, np.arange(len(tasks)) - 0.45, np.arange(len(tasks)) + 0.45, "0.3", dash, label=label)
         _tasks(at, tasks)
-        at.set_title(f"{gate_of(record, positions)} (hollow: the others)")
-        at.set_ylabel("accuracy")
-        at.set_ylim(0, 1.03)
+        at.set(title=f"{gate_of(record, positions)} (hollow: the others)", ylabel="accuracy", ylim=(0, 1.03))
     axes[0, 0].legend()
     return figure
 
@@ -114,7 +104,7 @@ def _demonstrations(record: Record, there: list[str]) -> Figure:
         passed = learned(record, positions)
         for t, (at, task) in enumerate(zip(row, tasks)):
             for name in ("finetuned", "in_context"):
-                curves = CURVE(record, positions=positions, learner=name)[:, t]
+                curves = binary.CURVE(record, positions=positions, learner=name)[:, t]
                 if passed.any():
                     band(at, counts, curves[passed], **SETTINGS[name])
                 if (~passed).any():
@@ -122,12 +112,10 @@ def _demonstrations(record: Record, there: list[str]) -> Figure:
                     color = SETTINGS[name]["color"]
                     at.plot(counts, curves[~passed].T, color=color, linewidth=0.4, label=None)
                     at.plot([], [], color=color, linewidth=0.4, label=label)
-            for name, dash, label in (("chance", ":", "chance"), ("ceiling", "--", "Bayes answer")):
+            for name, dash, label in LEVELS:
                 mean = ACCURACY(record, positions=positions, learner=name)[:, t].mean()
                 at.axhline(mean, color="0.3", linestyle=dash, linewidth=0.8, label=label)
-            at.set_title(f"{task}, {positions}")
-            at.set_xlabel("demonstrations")
-            at.set_ylim(0, 1.03)
+            at.set(title=f"{in_words(task)}, {positions}", xlabel="demonstrations", xticks=counts, ylim=(0, 1.03))
         row[0].set_ylabel("accuracy")
     axes[0, -1].legend()
     return figure
@@ -150,16 +138,14 @@ def _rates(record: Record, there: list[str]) -> Figure:
         passed = learned(record, positions)
         for at, (title, lines) in zip(row, columns.items()):
             for (name, label), look in zip(lines.items(), SERIES):
-                path = PATH if name == "log_probability" else PATH_BY_LAYER
+                path = binary.PATH if name == "log_probability" else binary.PATH_BY_LAYER
                 values = np.moveaxis(path(record, positions=positions, metric=name)[passed], 2, 1)  # (M, R, 6, ..)
                 values = network_means(values.reshape(-1, *values.shape[2:])).reshape(values.shape[:2])
                 if np.isfinite(values).any():
                     band(at, rates, values, label=label, color=look["color"], linestyle=look["linestyle"])
-            chosen = RATE(record, positions=positions)[passed].ravel()
+            chosen = binary.RATE(record, positions=positions)[passed].ravel()
             at.plot(chosen, np.full(len(chosen), 0.01), "|", color="0.4", alpha=0.3, transform=at.get_xaxis_transform())
-            at.set_xscale("log")
-            at.set_title(f"{title}, {positions}")
-            at.set_xlabel("learning rate")
+            at.set(xscale="log", title=f"{title}, {positions}", xlabel="learning rate")
             if title == "size of the change" and at.lines[:-1]:  # the last one is the ticks
                 at.set_yscale("log")
             if title == "log-probability":
@@ -176,7 +162,7 @@ def _carried(record: Record, there: list[str]) -> Figure:
         passed = learned(record, positions)
         for (name, setting), look in zip(READINGS.items(), SERIES):
             which = {"positions": positions, "reading": name, "measure": "accuracy"}
-            by_layer, of = CARRIED_BY_LAYER(record, **which), CARRIED(record, **which)
+            by_layer, of = binary.CARRIED_BY_LAYER(record, **which), binary.CARRIED(record, **which)
             values = [*np.moveaxis(by_layer[passed].mean(1), 1, 0), of["all"][passed].mean(1)]
             values += [of["answer"][passed].mean(1)] if "answer" in of else []
             x, color = np.arange(1, len(values) + 1), SETTINGS[setting]["color"]
@@ -189,9 +175,7 @@ def _carried(record: Record, there: list[str]) -> Figure:
                         marker=look["marker"], label=None if those.start else labels[name])  # fmt: skip
         at.set_xticks(range(1, layers + 3), [*map(str, range(1, layers + 1)), "all", "answer"])
         at.axhline(0, **THEORY)
-        at.set_xlabel("layer whose output is put in")
-        at.set_ylabel("gain of accuracy")
-        at.set_title(gate_of(record, positions))
+        at.set(xlabel="layer whose output is put in", ylabel="gain of accuracy", title=gate_of(record, positions))
         legend(at)
     return figure
 
@@ -203,7 +187,7 @@ def _order(record: Record, there: list[str]) -> Figure:
     for at, (measure, label) in zip(axes[0], measures.items()):
         for p, positions in enumerate(there):
             passed = learned(record, positions)
-            of = ORDER.at(positions=positions, measure=measure)
+            of = binary.ORDER.at(positions=positions, measure=measure)
             values = [network_means(of(record, learner=name)[passed]) for name in learners]
             x = np.arange(len(learners)) + 0.12 * (len(there) - 1) * (2 * p - 1)
             look = {"color": SERIES[p]["color"], "marker": SERIES[p]["marker"], "linestyle": ""}

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from experiments.dai.by_encoding import Values, claims_by_encoding, of_networks, values_of
+from experiments.dai.by_encoding import Values, claims_by_encoding, of_encoding, of_networks, values_of
 from experiments.dai.common import ACCURACY
 from experiments.dai.controls import PAPER
 from experiments.dai.controls_figures import of_row
@@ -33,31 +33,25 @@ def _row(metric: str, row: str = PAPER) -> Values:
     return lambda record, positions: of_row(record, metric, row, positions)[..., first:]
 
 
-def _recall(metric: str, less: str | None = None) -> Values:
+@of_encoding
+def _recall(record: Record, positions: str, metric: str, less: str | None = None) -> np.ndarray:
     """(M,) mean over the examples that fine-tuning mends, of all tasks; of a task where it mends few little counts."""
-
-    def value(record: Record, positions: str) -> np.ndarray:
-        mended = of_row(record, "mended", PAPER, positions)
-        values = of_row(record, metric, PAPER, positions) - (of_row(record, less, PAPER, positions) if less else 0)
-        with np.errstate(invalid="ignore"):
-            return np.where(mended > 0, mended * values, 0).sum(1) / mended.sum(1)
-
-    return value
+    mended = of_row(record, "mended", PAPER, positions)
+    values = of_row(record, metric, PAPER, positions) - (of_row(record, less, PAPER, positions) if less else 0)
+    with np.errstate(invalid="ignore"):
+        return np.where(mended > 0, mended * values, 0).sum(1) / mended.sum(1)
 
 
-def _shared(gained: Quantity) -> Values:
+@of_encoding
+def _shared(record: Record, positions: str, gained: Quantity) -> np.ndarray:
     """(M,) accuracy gained by attention outputs put into the zero-shot run, as a share of what demonstrations gain.
 
     Gains are means over tasks first; where they are of single layers, of the best.
     """
-
-    def share(record: Record, positions: str) -> np.ndarray:
-        whole = of_networks(record, ANSWER.at(measure="accuracy"), positions).mean(1)
-        gains = of_networks(record, gained, positions).mean(1)
-        with np.errstate(invalid="ignore", divide="ignore"):  # a network that gains nothing fails the gate
-            return (gains.max(-1) if gains.ndim > 1 else gains) / whole
-
-    return share
+    whole = of_networks(record, ANSWER.at(measure="accuracy"), positions).mean(1)
+    gains = of_networks(record, gained, positions).mean(1)
+    with np.errstate(invalid="ignore", divide="ignore"):  # a network that gains nothing fails the gate
+        return (gains.max(-1) if gains.ndim > 1 else gains) / whole
 
 
 def _not_carried(record: Record, positions: str) -> np.ndarray:
@@ -74,13 +68,10 @@ def _alpha(record: Record, positions: str) -> np.ndarray:
     return of_networks(record, ALPHA.at(changed="scores"), positions)
 
 
-def _lead(place: int) -> Values:
+@of_encoding
+def _lead(record: Record, positions: str, place: int) -> np.ndarray:
     """(M, 6) accuracy in context less that after fine-tuning, at a number of demonstrations."""
-
-    def lead(record: Record, positions: str) -> np.ndarray:
-        return np.subtract(*(of_networks(record, CURVE.at(learner=name), positions) for name in BOTH))[..., place]
-
-    return lead
+    return np.subtract(*(of_networks(record, CURVE.at(learner=name), positions) for name in BOTH))[..., place]
 
 
 _FAILS = (

@@ -7,7 +7,15 @@ from functools import partial
 
 import numpy as np
 
-from experiments.dai.by_encoding import Values, claims_by_encoding, gate_of, learned, network_means, of_networks
+from experiments.dai.by_encoding import (
+    Values,
+    claims_by_encoding,
+    gate_of,
+    learned,
+    network_means,
+    of_encoding,
+    of_networks,
+)
 from experiments.dai.common import encodings
 from experiments.dai.layers import NOISE, SIMILARITY
 from experiments.panels import ABOVE
@@ -28,15 +36,12 @@ def _slope(quantity: Quantity, first: int = 0) -> Values:
     return lambda record, positions: slope(layer_means(of_networks(record, quantity, positions)[..., first:]))
 
 
-def _noise_slope(quantity: Quantity, first: int = 0) -> Values:
+@of_encoding
+def _noise_slope(record: Record, positions: str, quantity: Quantity, first: int = 0) -> np.ndarray:
     """Of the standard deviation over the questions of a task, mean over tasks."""
-
-    def of(record: Record, positions: str) -> np.ndarray:
-        values = np.asarray(of_networks(record, quantity, positions), np.float64)[..., first:]
-        center = values.mean(2, keepdims=True)
-        return -slope(np.sqrt(((values - center) ** 2).mean(2)).mean(1))
-
-    return of
+    values = np.asarray(of_networks(record, quantity, positions), np.float64)[..., first:]
+    center = values.mean(2, keepdims=True)
+    return -slope(np.sqrt(((values - center) ** 2).mean(2)).mean(1))
 
 
 def slope(by_layer: np.ndarray) -> np.ndarray:
@@ -141,9 +146,9 @@ def _layers(record: Record, positions: str) -> Figure:
             at.set_xticks(range(values.shape[-1]), [str(layer + 1) for layer in range(values.shape[-1])])
             at.axhline(0, color="0.7", linewidth=0.6)
             at.set_xlabel("layer")
-        column[0].set_title(f"{title}: questions of network {one}")
-        column[1].set_title("a line for each network, and their mean")
-        column[0].set_ylabel(f"{title}")
+        column[0].set_title(f"{title}, questions of one network")
+        column[1].set_title(f"{title}, every network and the mean")
+        column[0].set_ylabel(title)
         column[0].legend(ncols=3, **ABOVE)
     figure.suptitle(gate_of(record, positions), fontsize=9)
     return figure

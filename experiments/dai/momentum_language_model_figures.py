@@ -3,16 +3,19 @@
 And what is read off them: the gap between momentum and vanilla, its limit, and how far back attention looks.
 """
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 import numpy as np
 
 from experiments.dai.mixed_language import falls_from
 from experiments.dai.mixer_looks import looks
 from experiments.dai.mixers import chosen, kind, label, of
 from experiments.dai.momentum_language_model import ETA, FINAL, LAGS, LOSS, STEPS
-from experiments.panels import ABOVE
+from experiments.panels import ABOVE, bars, described, side_by_side
 from icl_lab.lab import Record
 from icl_lab.lab.intervals import t_interval
-from icl_lab.lab.style import SPARSE, THEORY, Axes, Figure, band, panels
+from icl_lab.lab.style import SPARSE, THEORY, Axes, Figure, band
 
 LENGTHS = ("T/4", "T/2", "T")
 
@@ -64,28 +67,13 @@ def figures(record: Record) -> dict[str, Figure]:
     """Perplexity and the gap; loss and paired differences; recency of attention, and the coefficients chosen."""
     mixers = tuple(record.config["mixers"])
     timed = "training" in record.provenance.get("stages", {})
-    perplexity, (row,) = panels(2 + timed, 1, shape=0.74)
-    _perplexity(row[0], record)
-    if timed:
-        _over_time(row[1], record)
-    _gap(row[-1], record)
-    for axes, title in zip((row[0], *row[1:-1], row[-1]), ("by steps", *["by time"] * timed, "the gap closes")):
-        axes.set_title(title)
-    losses, (row,) = panels(3, 1, shape=0.74)
-    _curves(row[0], record)
-    _behind(row[1], record)
-    _differences(row[2], record)
-    for axes, title in zip(row, ("training", "lead over vanilla", "at the end, by context")):
-        axes.set_title(title)
-    learned = [name for name in mixers if kind(name) == "learned"]
-    attention, (row,) = panels(2 + bool(learned), 1, shape=0.74)
-    _lags(row[0], record)
-    _mean_lags(row[1], record)
-    if learned:
-        _coefficients(row[2], record, learned[0])
-    for axes, title in zip(row, ("how far back", "mean lag", "coefficients")):
-        axes.set_title(title)
-    return {"perplexity": perplexity, "loss": losses, "attention": attention}
+    learned = [partial(_coefficients, name=name) for name in mixers if kind(name) == "learned"][:1]
+    shown: dict[str, Sequence[Callable[[Axes, Record], None]]] = {
+        "perplexity": (_perplexity, *[_over_time] * timed, _gap),
+        "loss": (_curves, _behind, _differences),
+        "attention": (_lags, _mean_lags, *learned),
+    }
+    return {name: side_by_side(record, *drawn, shape=0.74) for name, drawn in shown.items()}
 
 
 def _perplexity(axes: Axes, record: Record) -> None:
@@ -93,7 +81,7 @@ def _perplexity(axes: Axes, record: Record) -> None:
     for name, look in looks(tuple(record.config["mixers"])).items():
         band(axes, STEPS(record), np.exp(of(record, LOSS, name)), None, **look | SPARSE)
     _from_ten(axes)
-    axes.set_xlabel("training step")
+    axes.set(xlabel="training step", title="by steps")
     axes.legend(ncols=2, **ABOVE | {"bbox_to_anchor": (0.5, 1.22)})
     each = record.config["batch"] * record.config["context"] / 1e6
     above = axes.secondary_xaxis("top", functions=(lambda step: step * each, lambda seen: seen / each))
@@ -108,7 +96,7 @@ def _over_time(axes: Axes, record: Record) -> None:
         each = stage["seconds"] / stage["members"] / stage["steps"]
         band(axes, STEPS(record) * each, np.exp(of(record, LOSS, name)), None, **look | SPARSE)
     _from_ten(axes)
-    axes.set_xlabel(f"seconds a member (mean of {members})")
+    axes.set(xlabel=f"seconds a member (mean of {members})", title="by time")
 
 
 def _from_ten(axes: Axes) -> None:
@@ -137,9 +125,7 @@ def _gap(axes: Axes, record: Record) -> None:
         axes.axhline(mean, **THEORY, label=label)
     change = f"judged: changes by {drift_of_gap(record)[0]:+.3f}"
     axes.axvspan(end_of_rate / 2, end_of_rate, color="#0072B2", alpha=0.12, linewidth=0, label=change)
-    axes.set_xlabel("training step")
-    axes.set_ylabel("vanilla's loss less momentum's (nats)")
-    axes.legend(**ABOVE)
+    described(axes, 1, xlabel="training step", ylabel="vanilla's loss less momentum's (nats)", title="the gap closes")
 
 
 def _curves(axes: Axes, record: Record) -> None:
@@ -148,9 +134,7 @@ def _curves(axes: Axes, record: Record) -> None:
     axes.axhline(record.metrics["unigram"], color="0.6", linewidth=0.8, label="without context")
     lowest = float(np.nanmin(LOSS(record)))
     axes.set_ylim(lowest - 0.05, max(record.metrics["unigram"] + 0.1, lowest + 0.5))
-    axes.set_xlabel("training step")
-    axes.set_ylabel("validation loss (nats a byte)")
-    axes.legend(ncols=2, **ABOVE)
+    described(axes, 2, xlabel="training step", ylabel="validation loss (nats a byte)", title="training")
 
 
 def _behind(axes: Axes, record: Record) -> None:
@@ -160,9 +144,7 @@ def _behind(axes: Axes, record: Record) -> None:
         if name != "vanilla":
             band(axes, STEPS(record), of(record, LOSS, name) - vanilla, None, **look | SPARSE)
     axes.axhline(0, color="black", linewidth=0.8)
-    axes.set_xlabel("training step")
-    axes.set_ylabel("loss less vanilla's (nats a byte)")
-    axes.legend(ncols=2, **ABOVE)
+    described(axes, 2, xlabel="training step", ylabel="loss less vanilla's (nats a byte)", title="lead over vanilla")
 
 
 def _differences(axes: Axes, record: Record) -> None:
@@ -179,8 +161,7 @@ def _differences(axes: Axes, record: Record) -> None:
         axes.errorbar(at, middle, np.array(ends).T, linestyle="", marker=marker, color=tone, label=f"context {length}")
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
-    axes.set_ylabel("final loss less vanilla's (nats a byte)")
-    axes.legend(ncols=3, **ABOVE)
+    described(axes, 3, ylabel="final loss less vanilla's (nats a byte)", title="at the end, by context")
 
 
 def _lags(axes: Axes, record: Record) -> None:
@@ -189,9 +170,8 @@ def _lags(axes: Axes, record: Record) -> None:
         share = of(record, LAGS, name).mean(1).cumsum(-1)[:, :-1]
         band(axes, 1 + np.arange(share.shape[-1]), share, None, **look | SPARSE)
     axes.set_xscale("log", base=2)
-    axes.set_xlabel("tokens, counted back from the current one")
-    axes.set_ylabel("share of attention (mean over layers)")
-    axes.legend(ncols=2, **ABOVE)
+    axes.set(xlabel="tokens, counted back from the current one", ylabel="share of attention (mean over layers)")
+    described(axes, 2, title="how far back")
 
 
 def _mean_lags(axes: Axes, record: Record) -> None:
@@ -200,14 +180,11 @@ def _mean_lags(axes: Axes, record: Record) -> None:
     shown = sorted({0, layers // 2, layers - 1})
     for i, layer in enumerate(shown):
         values = np.stack([mean_lag(record, name)[:, layer] for name in names])
-        low, middle, high = np.quantile(values, [0.1, 0.5, 0.9], axis=1)
         at = np.arange(len(names)) + 0.2 * (i - (len(shown) - 1) / 2)
-        tone = ("#0072B2", "#D55E00", "#000000")[i]
-        ends = np.stack([middle - low, high - middle])
-        axes.errorbar(at, middle, ends, linestyle="", marker="os^"[i], color=tone, label=f"layer {layer + 1}")
+        look = {"color": ("#0072B2", "#D55E00", "#000000")[i], "marker": "os^"[i]}
+        bars(axes, at, values.T, f"layer {layer + 1}", look)
     axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
-    axes.set_ylabel("mean lag of attention (tokens)")
-    axes.legend(ncols=3, **ABOVE)
+    described(axes, 3, ylabel="mean lag of attention (tokens)", title="mean lag")
 
 
 def _coefficients(axes: Axes, record: Record, name: str) -> None:
@@ -218,7 +195,5 @@ def _coefficients(axes: Axes, record: Record, name: str) -> None:
         for head in range(curves.shape[2]):
             text = f"layer {layer + 1}" if head == 0 and layer < 4 else None
             axes.plot(STEPS(record), curves[:, layer, head], color=tone, linestyle=dash, label=text)
-    axes.set_xlabel("training step")
-    axes.set_ylabel(r"learned coefficient $\eta$ of each head")
-    axes.set_ylim(0, 1)
-    axes.legend(ncols=4, **ABOVE)
+    axes.set(xlabel="training step", ylabel=r"learned coefficient $\eta$ of each head", ylim=(0, 1))
+    described(axes, 4, title="coefficients")

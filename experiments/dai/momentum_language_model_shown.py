@@ -27,11 +27,6 @@ def against_control(record: Record, length: int = 2) -> np.ndarray:
     return chosen(record, "recent", losses) - chosen(record, "momentum", losses)
 
 
-def recent_mass(record: Record, mixer: str, tokens: int = 4) -> np.ndarray:
-    """(M, L) attention to the token itself and the last few before it."""
-    return of(record, LAGS, mixer)[..., : tokens + 1].sum(-1)
-
-
 def _mean_over(statistic: Callable[[Record, str], np.ndarray]) -> Callable[[Record], np.ndarray]:
     """(M,) mean over coefficients."""
     return lambda record: np.mean([statistic(record, name) for name in momenta(record)], axis=0)
@@ -43,8 +38,9 @@ def _farther(record: Record, mixer: str) -> np.ndarray:
 
 
 def _less_recent(record: Record, mixer: str) -> np.ndarray:
-    """(M,) attention to the last tokens, mean over layers, less that of vanilla."""
-    return (recent_mass(record, mixer) - recent_mass(record, "vanilla")).mean(1)
+    """(M,) attention to the token itself and the last four, mean over layers, less that of vanilla."""
+    with_it, without = (of(record, LAGS, name)[..., :5].sum(-1) for name in (mixer, "vanilla"))
+    return (with_it - without).mean(1)
 
 
 SHARE = 0.1

@@ -7,7 +7,7 @@ import numpy as np
 from experiments.dai.mixer_looks import looks
 from experiments.dai.mixers import eta_of, kind, label, momenta, of
 from experiments.dai.momentum_regression import COMPARED, ETA, FINAL, LOSS, PENALTY, STEPS
-from experiments.panels import ABOVE
+from experiments.panels import ABOVE, described
 from icl_lab.lab import Record
 from icl_lab.lab.style import SPARSE, THEORY, Axes, Figure, band, panels
 
@@ -69,9 +69,7 @@ def _loss(axes: Axes, record: Record, part: str, title: str) -> None:
         axes.plot(STEPS(record, part=part), curves[gone if gone.any() else ~gone].mean(0), **line | {"label": text})
     axes.axhline(record.metrics[f"{part}_best_step"], **THEORY, label="best step of GD")
     axes.axhline(record.metrics[f"{part}_zero"], color="0.6", linewidth=0.8, label="predicting 0")
-    axes.set_xlabel("training step")
-    axes.set_ylabel("loss")
-    axes.set_title(f"{title}: mean of those that left the plateau")
+    axes.set(xlabel="training step", ylabel="loss", title=f"{title}: mean of those that left the plateau")
     axes.figure.legend(*axes.get_legend_handles_labels())
 
 
@@ -123,10 +121,7 @@ def _coefficient(axes: Axes, record: Record) -> None:
                 look = {"color": colour, "linestyle": dashes[layer % len(dashes)], "label": where}
                 gone = left(record, part, name)
                 band(axes, STEPS(record, part=part), curves[gone if gone.any() else ~gone, :, layer], None, **look)
-    axes.set_xlabel("training step")
-    axes.set_title("learned coefficients")
-    axes.set_ylabel(r"learned coefficient $\eta$")
-    axes.set_ylim(0, 1)
+    axes.set(xlabel="training step", title="learned coefficients", ylabel=r"learned coefficient $\eta$", ylim=(0, 1))
     axes.legend(**ABOVE)
 
 
@@ -150,21 +145,13 @@ def _copying(axes: Axes, record: Record) -> None:
             if those.any():
                 look: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 3, "fillstyle": fill}
                 axes.plot(np.full(those.sum(), i), found[those], color="#0072B2", alpha=0.6, label=once(text), **look)
-        axes.annotate(
-            f"{gone.sum()}/{gone.size}",
-            (i, 1),
-            (0, -2),
-            ("data", "axes fraction"),
-            "offset points",
-            ha="center",
-            va="top",
-        )
+        place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+        axes.annotate(f"{gone.sum()}/{gone.size}", (i, 1), (0, -2), **place, ha="center", va="top", fontsize=7)
         if name in by_hand:
             line: dict[str, Any] = {"linestyle": "", "marker": "_", "markersize": 16, "color": "black"}
             axes.plot(i, by_hand[name], label=once("by hand: copy, one step"), **line)
     axes.axhline(record.metrics["alternating_best_step"], **THEORY, label="best step of GD")
     axes.axhline(record.metrics["alternating_zero"], color="0.6", linewidth=0.8, label="predicting 0")
     axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
-    axes.set_ylabel("final loss")
-    axes.set_ylim(0, 1.2 * record.metrics["alternating_zero"])
-    axes.legend(ncols=2, **ABOVE)
+    axes.set(xlim=(-0.7, len(names) - 0.3), title="final losses, and how many left the plateau")
+    described(axes, 2, ylabel="final loss", ylim=(0, 1.2 * record.metrics["alternating_zero"]))

@@ -8,12 +8,13 @@ The figure: accuracy on each task, behind more demonstrations, and steps of the 
 
 import numpy as np
 
+from experiments.dai.controls_figures import in_words
 from experiments.dai.mixer_looks import looks
 from experiments.dai.mixers import chosen, label
 from experiments.dai.momentum_tasks import CEILING, END, FINAL, REACHED
-from experiments.panels import ABOVE
+from experiments.panels import described, side_by_side
 from icl_lab.lab import Record, claims_of
-from icl_lab.lab.style import SPARSE, Axes, Figure, band, panels
+from icl_lab.lab.style import SPARSE, Axes, Figure, band
 
 PUBLISHED = 0.028
 """Mean gain of accuracy on the six data sets of Table 7: 51.9 to 54.7 %."""
@@ -95,11 +96,7 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Table 7 as a figure: by task, by number of demonstrations, and the way there."""
-    figure, (row,) = panels(3, 1, shape=0.85)
-    _tasks(row[0], record)
-    _demonstrations(row[1], record)
-    _steps(row[2], record)
-    return {"tasks": figure}
+    return {"tasks": side_by_side(record, _tasks, _demonstrations, _steps, shape=0.85)}
 
 
 def _tasks(axes: Axes, record: Record) -> None:
@@ -119,10 +116,8 @@ def _tasks(axes: Axes, record: Record) -> None:
         ends = (t - 0.4, t + 0.4)
         axes.hlines(chance[t], *ends, color="0.5", linewidth=0.8, label="" if t else "chance")
         axes.hlines(CEILING(record)[:, t].mean(), *ends, color="black", linestyle=":", label="" if t else "Bayes")
-    axes.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right")
-    axes.set(ylabel="accuracy", title="every network")
-    axes.set_ylim(-0.02, 1.02)
-    axes.legend(ncols=2, **ABOVE)
+    axes.set_xticks(range(len(tasks)), [in_words(task) for task in tasks], rotation=30, ha="right")
+    described(axes, 2, ylabel="accuracy", title="every network (open: did not come through)", ylim=(-0.02, 1.02))
 
 
 def _demonstrations(axes: Axes, record: Record) -> None:
@@ -132,9 +127,7 @@ def _demonstrations(axes: Axes, record: Record) -> None:
         curves = FINAL(record)[i].mean(1)
         own = curves[came[i]] if came[i].any() else curves
         band(axes, np.arange(own.shape[1]), own, **look | SPARSE)
-    axes.set_xlabel("demonstrations")
-    axes.set_ylabel("accuracy, mean of tasks")
-    axes.legend(ncols=2, title="that came through", **ABOVE)
+    described(axes, 2, "networks that came through", xlabel="demonstrations", ylabel="accuracy, mean of tasks")
 
 
 def _steps(axes: Axes, record: Record) -> None:
@@ -146,4 +139,4 @@ def _steps(axes: Axes, record: Record) -> None:
         if steps.size:
             axes.plot([i], [np.median(steps)], linestyle="", marker="_", markersize=14, color="black")
     axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
-    axes.set(yscale="log", ylabel="steps until the mixture", title="the way there")
+    axes.set(yscale="log", ylabel="steps until the mixture", title="the way to the mixture")

@@ -14,7 +14,7 @@ import numpy as np
 from experiments.dai.common import ENCODINGS, GAIN, TASKS, encodings, gated
 from experiments.dai.pretrain import CEILING, CURVE, END, FINAL, MEANING_ONLY, REACHED
 from experiments.panels import SERIES
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, among, of_record
 from icl_lab.claims import NOT_REACHED, NOT_RESOLVED, Criterion, Quick
 from icl_lab.lab import Claim, Record, claims_of
 from icl_lab.lab.style import THEORY, Figure, band, panels
@@ -40,24 +40,16 @@ def _trained(positions: str) -> Statistic:
     return lambda record: (REACHED(record, positions=positions) == len(STAGES)).astype(float)
 
 
-def _among_gated(positions: str, values: Statistic) -> Statistic:
-    """(M,) values of the networks that pass the gate, NaN for the others."""
-    return lambda record: np.where(passed(positions)(record) == 1, values(record), np.nan)
-
-
-def _above_guessing(positions: str) -> Statistic:
+@of_record
+def _above_guessing(record: Record, positions: str) -> np.ndarray:
     """(M,) accuracy on labels of the second half of mixture sequences, less that of guessing; NaN without mixture.
 
     Classes are independent and uniform, so guessing among the labels of the context is right 1 / classes of the time,
     whatever is guessed. (The loss is no such measure: a label that has not occurred yet costs more than the entropy of
     the set, and most of the loss is that.)
     """
-
-    def above(record: Record) -> np.ndarray:
-        accuracy = CURVE(record, positions=positions, stage=STAGES[-1], metric="late_accuracy")[:, -1]
-        return accuracy - GUESSING  # the last row is measured only of those that came to the end
-
-    return above
+    accuracy = CURVE(record, positions=positions, stage=STAGES[-1], metric="late_accuracy")[:, -1]
+    return accuracy - GUESSING  # the last row is measured only of those that came to the end
 
 
 def zero_shot(positions: str) -> Statistic:
@@ -65,15 +57,12 @@ def zero_shot(positions: str) -> Statistic:
     return lambda record: (FINAL(record, positions=positions)[..., 0] - _CHANCE).mean(-1)
 
 
-def follows_meaning(positions: str) -> Statistic:
+@of_record
+def follows_meaning(record: Record, positions: str) -> np.ndarray:
     """(M,) correlation over tasks of zero-shot accuracy with that of meanings alone, both less chance."""
-
-    def correlation(record: Record) -> np.ndarray:
-        found = FINAL(record, positions=positions)[..., 0] - _CHANCE
-        alone = MEANING_ONLY(record)[: len(found)] - _CHANCE
-        return np.array([np.corrcoef(x, y)[0, 1] if np.ptp(x) and np.ptp(y) else np.nan for x, y in zip(found, alone)])
-
-    return correlation
+    found = FINAL(record, positions=positions)[..., 0] - _CHANCE
+    alone = MEANING_ONLY(record)[: len(found)] - _CHANCE
+    return np.array([np.corrcoef(x, y)[0, 1] if np.ptp(x) and np.ptp(y) else np.nan for x, y in zip(found, alone)])
 
 
 def _behind_all(positions: str, family: str) -> Statistic:
@@ -142,7 +131,7 @@ def _of(positions: str) -> tuple[Claim, ...]:
             f"zero_shot_{positions}",
             f"{with_positions} a gated network is near chance without demonstrations (accuracy less chance, mean of "
             "the tasks, which are drawn so that meanings alone are near chance).",
-            _among_gated(positions, zero_shot(positions)), near=0.0, tolerance=0.1,
+            among(passed(positions), zero_shot(positions)), near=0.0, tolerance=0.1,
             reason="meanings alone are within .25 of chance on either side, and six tasks are averaged",
             control=lambda record: (MEANING_ONLY(record) - _CHANCE).mean(-1),
         ),
@@ -150,19 +139,19 @@ def _of(positions: str) -> tuple[Claim, ...]:
             f"follows_meaning_{positions}",
             f"{with_positions} a gated network's zero-shot accuracy follows that of meanings alone (correlation over "
             "the six tasks, accuracies less chance).",
-            _among_gated(positions, follows_meaning(positions)), at_least=0.5,
+            among(passed(positions), follows_meaning(positions)), at_least=0.5,
             reason="half: words have few dimensions and tasks are six",
         ),
         _claim(
             f"polar_{positions}",
             f"{with_positions} a gated network answers polar tasks behind all demonstrations, accuracy .85 or more.",
-            _among_gated(positions, _behind_all(positions, "polar")), at_least=0.85, reason=PILOTS,
+            among(passed(positions), _behind_all(positions, "polar")), at_least=0.85, reason=PILOTS,
         ),
         _claim(
             f"topic_{positions}",
             f"{with_positions} a gated network answers the topic task of four classes behind all demonstrations with "
             "accuracy .5 or more, twice chance.",
-            _among_gated(positions, _behind_all(positions, "topic")), at_least=0.5,
+            among(passed(positions), _behind_all(positions, "topic")), at_least=0.5,
             reason="twice chance; pilots: .62, .75",
         ),
     )  # fmt: skip
@@ -214,7 +203,7 @@ def _curriculum(record: Record) -> Figure:
             at.set_title(f"{_NAMES[i]}: {int((reached > i).sum())} of {entered} came to its end")
             at.set_xlabel("step of the stage")
             at.set_ylim(bottom=0)
-        row[0].set_ylabel(f"{positions} positions\nloss of predictable tokens (nats)")
+        row[0].set_ylabel(f"{positions} positions: loss of predictable tokens (nats)")
         row[0].plot([], [], color="0.6", linewidth=0.7, label=_failed(passes))
         row[0].legend()
     return figure

@@ -6,8 +6,8 @@ import numpy as np
 
 from experiments import panels, statistics
 from experiments.depth.looped import END, ERROR, LEFT, LOOPS, WEIGHTS, Config, Optima, optima, root
-from experiments.statistics import Statistic, ratio
-from icl_lab.claims import FAILS, NOT_RESOLVED, NotRun, Quick
+from experiments.statistics import Statistic, of_record, place_of, ratio
+from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import THEORY, Axes, Figure
 from icl_lab.lab.style import panels as axes_grid
@@ -51,44 +51,35 @@ def over(network: str, learner: str) -> Statistic:
     return ratio(partial(ERROR, network=network, learner="trained"), partial(ERROR, network=network, learner=learner))
 
 
-def off_identity(network: str, white: bool = True) -> Statistic:
+@of_record
+def off_identity(record: Record, network: str, white: bool = True) -> np.ndarray:
     """(M,) largest distance of a layer's whitened A (control: A) from a multiple of I, over the norm of that."""
-
-    def statistic(record: Record) -> np.ndarray:
-        found = whitened(record, network) if white else WEIGHTS(record, network=network)
-        return statistics.off_identity(found).max(axis=1)
-
-    return statistic
+    found = whitened(record, network) if white else WEIGHTS(record, network=network)
+    return statistics.off_identity(found).max(axis=1)
 
 
-def loops(count: int, over: int | None, learner: str = "trained") -> Statistic:
+@of_record
+def loops(record: Record, count: int, over: int | None, learner: str = "trained") -> np.ndarray:
     """(M,) error of three looped layers at so many loops over that at others, of a learner.
 
     ``over`` None: both are of ``count`` loops, the latter of gradient descent.
     """
 
-    def at(record: Record, learner: str, count: int) -> np.ndarray:
+    def at(learner: str, count: int) -> np.ndarray:
         found = LOOPS(record, network="looped_3", learner=learner)
-        if count not in record.config["loops"]:
-            raise NotRun(f"{count} loops")
-        return found[:, record.config["loops"].index(count)]
+        return found[:, place_of(record, "loops", count, f"{count} loops")]
 
-    if over is None:
-        return lambda record: at(record, "trained", count) / at(record, "looped", count)
-    return lambda record: at(record, "trained", count) / at(record, learner, over)
+    return at("trained", count) / (at("looped", count) if over is None else at(learner, over))
 
 
-def slope(depth: int, along: bool = False) -> Statistic:
+@of_record
+def slope(record: Record, depth: int, along: bool = False) -> np.ndarray:
     """(M,) steps to leave the saddle for each e-fold of the jitter, times the growth of a step (control: ``along``)."""
-
-    def statistic(record: Record) -> np.ndarray:
-        left, config = LEFT(record, depth=depth), config_of(record)
-        best = optima(config, depth)
-        curvature = saddle_curvature(best.rates["looped"][0], depth, best.spectrum)
-        growth = config.descent_rate * (-curvature if not along else (1 - 2 * depth) * curvature)
-        return np.polyfit(-np.log(config.jitters), left.T, 1)[0] * np.log1p(growth)
-
-    return statistic
+    left, config = LEFT(record, depth=depth), config_of(record)
+    best = optima(config, depth)
+    curvature = saddle_curvature(best.rates["looped"][0], depth, best.spectrum)
+    growth = config.descent_rate * (-curvature if not along else (1 - 2 * depth) * curvature)
+    return np.polyfit(-np.log(config.jitters), left.T, 1)[0] * np.log1p(growth)
 
 
 def end(depth: int, start: str, kind: str) -> Statistic:
@@ -214,13 +205,8 @@ def figures(record: Record) -> dict[str, Figure]:
     _loops(again, record)
     for look, depth in zip(panels.SERIES, record.config["depths"]):
         panels.bars(apart, record.config["jitters"], LEFT(record, depth=depth), f"{depth} rates", look)
-    apart.set(
-        xlabel="distance of the rates at the start",
-        ylabel="steps to leave the saddle",
-        xscale="log",
-        title="leaving equal rates",
-    )
-    apart.legend(ncols=2, **panels.ABOVE)
+    apart.set(xlabel="distance of the rates at the start", ylabel="steps to leave the saddle", xscale="log")
+    panels.described(apart, 2, title="leaving equal rates")
     return {"looped": figure}
 
 
@@ -236,8 +222,7 @@ def _depths(axes: Axes, record: Record) -> None:
             panels.bars(axes, [int(name.split("_")[1])], found, label if not i else "", look)
     for kind in ("looped", "free"):
         axes.plot([1, 2, 3, 4], [optima(config, layers).errors[kind] for layers in (1, 2, 3, 4)], **THEORY)
-    axes.set(xlabel="layers", ylabel="error", yscale="log", title="error by depth")
-    axes.legend(ncols=2, **panels.ABOVE)
+    panels.described(axes, 2, xlabel="layers", ylabel="error", yscale="log", title="error by depth")
 
 
 def _loops(axes: Axes, record: Record) -> None:

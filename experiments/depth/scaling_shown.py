@@ -7,7 +7,7 @@ import numpy as np
 
 from experiments import panels
 from experiments.depth.scaling import BEST, ERROR, LEFT, LOSS, SHIFTED, STEPS, TIED, Config, best, modes
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record
 from icl_lab import theory
 from icl_lab.claims import FAILS, NOT_RESOLVED, NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
@@ -22,15 +22,12 @@ def slope(of: str, learner: str) -> Statistic:
     )[0]
 
 
-def off_limit(learner: str) -> Statistic:
+@of_record
+def off_limit(record: Record, learner: str) -> np.ndarray:
     """Largest relative distance of isotropic errors in the limit from binom(2L, L) / 4^L; free: from 1 / (L + 1)."""
-
-    def statistic(record: Record) -> np.ndarray:
-        depths, found = record.config["limit_depths"], BEST(record, of="limit", learner=learner)
-        exact = [comb(2 * depth, depth) / 4**depth if learner == "tied" else 1 / (depth + 1) for depth in depths]
-        return np.abs(found / np.array(exact) - 1).max()
-
-    return statistic
+    depths, found = record.config["limit_depths"], BEST(record, of="limit", learner=learner)
+    exact = [comb(2 * depth, depth) / 4**depth if learner == "tied" else 1 / (depth + 1) for depth in depths]
+    return np.abs(found / np.array(exact) - 1).max()
 
 
 @functools.cache
@@ -50,15 +47,12 @@ def error(record: Record, size: int, depth: int) -> np.ndarray:
     return next(found) / next(found) * exact(size, depth)
 
 
-def extrapolated(depth: int, by: bool = True) -> Statistic:
+@of_record
+def extrapolated(record: Record, depth: int, by: bool = True) -> np.ndarray:
     """(M,) error at N = D to infinity, by a line in 1/D (control: of the smallest D), over binom(2L, L) / 4^L."""
-
-    def statistic(record: Record) -> np.ndarray:
-        sizes, limit = record.config["sizes"], comb(2 * depth, depth) / 4**depth
-        found = np.stack([error(record, size, depth) for size in sizes])
-        return (np.polyfit(1 / np.array(sizes), found, 1)[1] if by else found[0]) / limit
-
-    return statistic
+    sizes, limit = record.config["sizes"], comb(2 * depth, depth) / 4**depth
+    found = np.stack([error(record, size, depth) for size in sizes])
+    return (np.polyfit(1 / np.array(sizes), found, 1)[1] if by else found[0]) / limit
 
 
 def off_exact(record: Record) -> np.ndarray:
@@ -74,38 +68,29 @@ def off_exact_shallower(record: Record) -> np.ndarray:
     return np.abs(error(record, size, depth) / exact(size, depth // 2) - 1)
 
 
-def over(network: str, learner: str) -> Statistic:
+@of_record
+def over(record: Record, network: str, learner: str) -> np.ndarray:
     """(M,) error of a network over that of layers at the best rates of a kind, on the same prompts."""
-
-    def statistic(record: Record) -> np.ndarray:
-        if network not in record.config["networks"]:
-            raise NotRun(network)
-        return ERROR(record, network=network, learner="trained") / ERROR(record, network=network, learner=learner)
-
-    return statistic
+    if network not in record.config["networks"]:
+        raise NotRun(network)
+    return ERROR(record, network=network, learner="trained") / ERROR(record, network=network, learner=learner)
 
 
-def time(depth: int, along: bool = False) -> Statistic:
+@of_record
+def time(record: Record, depth: int, along: bool = False) -> np.ndarray:
     """(M,) steps to leave the saddle for each e-fold of the jitter, times the growth of a step (control: ``along``)."""
-
-    def statistic(record: Record) -> np.ndarray:
-        config, steps = from_json(Config, record.config), LEFT(record, depth=depth)
-        law = modes(config, config.few)
-        curvature = -theory.saddle_curvature(best(law, depth)["tied"][0], depth, law)
-        growth = config.descent_rate * curvature * ((2 * depth - 1) if along else 1)
-        return np.polyfit(-np.log(config.jitters), steps.T, 1)[0] * np.log1p(growth)
-
-    return statistic
+    config, steps = from_json(Config, record.config), LEFT(record, depth=depth)
+    law = modes(config, config.few)
+    curvature = -theory.saddle_curvature(best(law, depth)["tied"][0], depth, law)
+    growth = config.descent_rate * curvature * ((2 * depth - 1) if along else 1)
+    return np.polyfit(-np.log(config.jitters), steps.T, 1)[0] * np.log1p(growth)
 
 
-def shifted(moved: bool = True) -> Statistic:
+@of_record
+def shifted(record: Record, moved: bool = True) -> np.ndarray:
     """Least ratio, over depths above one, of free layers' error to tied ones' at 1.5 l (control: at l)."""
-
-    def statistic(record: Record) -> np.ndarray:
-        of = {name: SHIFTED(record, learner=name) if moved else BEST(record, of="few", learner=name) for name in _BOTH}
-        return (of["free"] / of["tied"])[np.array(record.config["few_depths"]) > 1].min()
-
-    return statistic
+    of = {name: SHIFTED(record, learner=name) if moved else BEST(record, of="few", learner=name) for name in _BOTH}
+    return (of["free"] / of["tied"])[np.array(record.config["few_depths"]) > 1].min()
 
 
 _BOTH = ("tied", "free")
@@ -225,8 +210,7 @@ def figures(record: Record) -> dict[str, Figure]:
         members = np.stack([TIED(record, size=size, depth=depth, learner="trained") for depth in config.tied], 1)
         panels.bars(tied, config.tied, members, f"N = D = {size}", look)
     tied.plot(config.limit_depths, BEST(record, of="limit", learner="tied"), **THEORY)
-    tied.set(title="isotropic prompts, trained", xlabel="tied layers", ylabel="error", yscale="log")
-    tied.legend(ncols=2, **panels.ABOVE)
+    panels.described(tied, 2, title="isotropic prompts, trained", xlabel="tied layers", ylabel="error", yscale="log")
     _training(saddle, record, [name for name in config.networks if not name.startswith("inputs")])
     return {"scaling": figure}
 

@@ -5,28 +5,12 @@ from functools import partial
 import numpy as np
 
 from experiments import panels
-from experiments.diversity.alignment import (
-    DISTANCE,
-    DISTANCES,
-    ERROR,
-    KINK,
-    LONG_NOISE,
-    LONG_PROMPTS,
-    NAMED,
-    PEAK,
-    POINTS,
-    THEORY,
-    Config,
-    expected,
-    law_of,
-)
+from experiments.diversity import alignment as binary
 from experiments.diversity.regression import Floats, Law
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record, place_of
 from icl_lab.claims import FAILS, NOT_RESOLVED, NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
-from icl_lab.lab.style import THEORY as DOTTED
-from icl_lab.lab.style import Axes, Figure
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import THEORY, Axes, Figure
 
 SAID = {
     "isotropic": "isotropic tasks", "few_tasks": "as many tasks as inputs", "few_prompts": "few prompts",
@@ -39,111 +23,91 @@ MISTAKEN = {"same": "to_isotropic", "to_isotropic": "reversed", "reversed": "sam
 
 def relative(record: Record, point: str) -> Floats:
     """(M, sizes) error over the formula for the same d."""
-    return ERROR(record, point=point) / THEORY(record, point=point)
+    return binary.ERROR(record, point=point) / binary.THEORY(record, point=point)
 
 
-def extrapolated(point: str) -> Statistic:
+@of_record
+def extrapolated(record: Record, point: str) -> Floats:
     """(M,) that ratio, carried on to 1/d = 0 by a straight line through the two d."""
-
-    def statistic(record: Record) -> Floats:
-        first, last = record.config["sizes"]
-        return relative(record, point) @ np.array([-first, last]) / (last - first)
-
-    return statistic
+    first, last = record.config["sizes"]
+    return relative(record, point) @ np.array([-first, last]) / (last - first)
 
 
-def mistaken(point: str) -> Statistic:
+@of_record
+def mistaken(record: Record, point: str) -> Floats:
     """(M,) the same over the theory of another setting."""
-
-    def statistic(record: Record) -> Floats:
-        if point in MISTAKEN:
-            other = THEORY(record, point=MISTAKEN[point])[-1]
-        else:
-            law = law_of(from_json(Config, record.config), point, record.config["sizes"][-1])
-            few = law.prompts < 1
-            wrong = law._replace(prompts=2 * law.prompts) if few else law._replace(diversity=np.inf)
-            other = expected(wrong, law.spectrum)
-        return extrapolated(point)(record) * THEORY(record, point=point)[-1] / other
-
-    return statistic
+    if point in MISTAKEN:
+        other = binary.THEORY(record, point=MISTAKEN[point])[-1]
+    else:
+        law = binary.law_of(from_json(binary.Config, record.config), point, record.config["sizes"][-1])
+        few = law.prompts < 1
+        wrong = law._replace(prompts=2 * law.prompts) if few else law._replace(diversity=np.inf)
+        other = binary.expected(wrong, law.spectrum)
+    return extrapolated(point)(record) * binary.THEORY(record, point=point)[-1] / other
 
 
 def standard_errors(record: Record, of: Statistic | None = None) -> Floats:
     """(1,) of all points the largest distance of the mean member from theory, in its standard errors."""
-    each = [(of or extrapolated(point))(record) for point in POINTS]
+    each = [(of or extrapolated(point))(record) for point in binary.POINTS]
     return np.array([max(abs(v.mean() - 1) * v.size**0.5 / v.std(ddof=1) for v in each)])
 
 
 def in_order(*points: str) -> Statistic:
     """(M,) whether a member's errors at the largest d rise in this order."""
     return lambda record: np.all(
-        np.diff([ERROR(record, point=point)[:, -1] for point in points], axis=0) > 0, axis=0
+        np.diff([binary.ERROR(record, point=point)[:, -1] for point in points], axis=0) > 0, axis=0
     ).astype(float)
 
 
 def at(record: Record, diversity: float, context: float) -> Floats:
     """(M,) error at kappa."""
-    if diversity not in record.config["diversities"]:
-        raise NotRun(f"kappa = {diversity:g}")
-    return KINK(record, context=context)[:, list(record.config["diversities"]).index(diversity)]
+    return binary.KINK(record, context=context)[:, place_of(record, "diversities", diversity, f"kappa = {diversity:g}")]
 
 
-def bend(context: float, unit: float = 1.0) -> Statistic:
+@of_record
+def bend(record: Record, context: float, unit: float = 1.0) -> Floats:
     """(M,) kappa where the line through .25 and .75 meets that through 2 and 4, for kappa counted in units."""
-
-    def statistic(record: Record) -> Floats:
-        low, high, far, farthest = (at(record, k, context) for k in (0.25, 0.75, 2.0, 4.0))
-        falls, flat = (high - low) / 0.5, (farthest - far) / 2
-        return (far - 2 * flat - low + 0.25 * falls) / (falls - flat) * unit
-
-    return statistic
+    low, high, far, farthest = (at(record, k, context) for k in (0.25, 0.75, 2.0, 4.0))
+    falls, flat = (high - low) / 0.5, (farthest - far) / 2
+    return (far - 2 * flat - low + 0.25 * falls) / (falls - flat) * unit
 
 
-def sharp(context: float) -> Statistic:
+@of_record
+def sharp(record: Record, context: float) -> Floats:
     """(M,) fall of the error from kappa = 1 to 1.5 over that from .5 to 1."""
-
-    def statistic(record: Record) -> Floats:
-        few, one, more = (at(record, k, context) for k in (0.5, 1.0, 1.5))
-        return (one - more) / (few - one)
-
-    return statistic
+    few, one, more = (at(record, k, context) for k in (0.5, 1.0, 1.5))
+    return (one - more) / (few - one)
 
 
-def peak(tau: float) -> Statistic:
+@of_record
+def peak(record: Record, tau: float) -> Floats:
     """(M,) log10 of the error at tau over the larger one of those at tau = .5 and 2."""
-
-    def statistic(record: Record) -> Floats:
-        taus, errors = list(record.config["prompts"]), PEAK(record)
-        if not {tau, 0.5, 2.0} <= set(taus):
-            raise NotRun(f"tau = .5, {tau:g} and 2")
-        return np.log10(errors[:, taus.index(tau)] / np.maximum(errors[:, taus.index(0.5)], errors[:, taus.index(2.0)]))
-
-    return statistic
+    taus, errors = list(record.config["prompts"]), binary.PEAK(record)
+    if not {tau, 0.5, 2.0} <= set(taus):
+        raise NotRun(f"tau = .5, {tau:g} and 2")
+    return np.log10(errors[:, taus.index(tau)] / np.maximum(errors[:, taus.index(0.5)], errors[:, taus.index(2.0)]))
 
 
 def crossing(record: Record, size: int) -> Floats:
     """(M,) smallest kappa at which predictions are as far from ridge as from dMMSE; the last, or the first, if none."""
-    sizes = list(record.config["compared"])
-    if size not in sizes:
-        raise NotRun(f"d = {size} among the distances")
-    both = DISTANCE(record)
-    excess = (both["ridge"] - both["dmmse"])[:, sizes.index(size)]
+    at, both = place_of(record, "compared", size, f"d = {size} among the distances"), binary.DISTANCE(record)
+    excess = (both["ridge"] - both["dmmse"])[:, at]
     return np.array([_zero(each) for each in excess])
 
 
 def _zero(excess: Floats) -> float:
     if excess[0] <= 0:
-        return DISTANCES[0]
+        return binary.DISTANCES[0]
     below = np.flatnonzero(excess <= 0)
     if not below.size:
-        return DISTANCES[-1]
+        return binary.DISTANCES[-1]
     pair = slice(below[0] - 1, below[0] + 1)
-    return float(np.interp(0.0, -excess[pair], DISTANCES[pair]))
+    return float(np.interp(0.0, -excess[pair], binary.DISTANCES[pair]))
 
 
 def identified(side: str, *what: str) -> Statistic:
     """(M,) whether all of this is so."""
-    return lambda record: np.prod([NAMED(record, side=side, what=one) for one in what], axis=0)
+    return lambda record: np.prod([binary.NAMED(record, side=side, what=one) for one in what], axis=0)
 
 
 _TRIALS = "ten members with other seeds leave .004 to .008 at each point, three times that is .024; 1/d^2 leaves .01"
@@ -159,7 +123,7 @@ CLAIMS = (
             **({"headline": 2, "quick": Quick(0.06, "from d = 12, 24 1/d^2 leaves three times as much")}
                if point == "isotropic" else {}),
         )
-        for point in POINTS
+        for point in binary.POINTS
     ),
     claim(
         "within_three", "At all six points the mean member is within three standard errors of the formula (largest "
@@ -222,43 +186,38 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Errors over 1/d; error over kappa; distances over kappa."""
-    figure, ((sizes, tasks, distances),) = axes_grid(3, 1, width=2.25, height=2.6)
-    _sizes(sizes, record)
-    _tasks(tasks, record)
-    _distances(distances, record)
-    return {"alignment": figure}
+    return {"alignment": panels.side_by_side(record, _sizes, _tasks, _distances, width=2.25, height=2.6)}
 
 
 def _sizes(axes: Axes, record: Record) -> None:
     inverse = 1 / np.array(record.config["sizes"])
-    for look, point in zip([*panels.SERIES, {"color": "#E69F00", "marker": "P"}], POINTS):
+    for look, point in zip([*panels.SERIES, {"color": "#E69F00", "marker": "P"}], binary.POINTS):
         mean = relative(record, point).mean(axis=0)
         axes.plot(
             inverse, mean, linestyle="", marker=look["marker"], color=look["color"], label=point.replace("_", " ")
         )
         axes.plot([0, inverse[0]], [extrapolated(point)(record).mean(), mean[0]], color=look["color"], linewidth=0.8)
-    axes.axhline(1.0, **DOTTED)
-    axes.set(xlabel="1/d", ylabel="error over theory", xlim=(0, None), title="towards the limit")
-    axes.legend(ncols=2, **panels.ABOVE)
+    axes.axhline(1.0, **THEORY)
+    panels.described(axes, 2, xlabel="1/d", ylabel="error over theory", xlim=(0, None), title="towards the limit")
 
 
 def _tasks(axes: Axes, record: Record) -> None:
     few, fine = np.array(record.config["diversities"]), np.geomspace(0.2, 5, 60)
     for look, context in zip(panels.SERIES, record.config["contexts"]):
-        panels.bars(axes, few, KINK(record, context=context), rf"$\alpha$ = {context:g}", look)
+        panels.bars(axes, few, binary.KINK(record, context=context), rf"$\alpha$ = {context:g}", look)
         law = partial(Law, record.config["size"], np.ones(1), context)
-        line = [expected(law(k, LONG_PROMPTS, LONG_NOISE), np.ones(1)) for k in fine]
-        axes.plot(fine, line, **DOTTED | {"color": look["color"]})
+        line = [binary.expected(law(k, binary.LONG_PROMPTS, binary.LONG_NOISE), np.ones(1)) for k in fine]
+        axes.plot(fine, line, **THEORY | {"color": look["color"]})
     axes.set(xlabel=r"tasks over inputs $\kappa$", ylabel="error", xscale="log", yscale="log", title="more tasks")
     axes.legend(ncols=2, **panels.ABOVE)
 
 
 def _distances(axes: Axes, record: Record) -> None:
-    both, sizes = DISTANCE(record), record.config["compared"]
+    both, sizes = binary.DISTANCE(record), record.config["compared"]
     for look, size, dash in zip(panels.SERIES, sizes, ("-", "--", "-.")):
         for to, width in (("ridge", 1.5), ("dmmse", 0.7)):
             found = both[to][:, sizes.index(size)].mean(axis=0) / size
             said = f"{'dMMSE' if to == 'dmmse' else to}, d = {size}"
-            axes.plot(DISTANCES, found, color=look["color"], linestyle=dash, linewidth=width, label=said)
+            axes.plot(binary.DISTANCES, found, color=look["color"], linestyle=dash, linewidth=width, label=said)
     axes.set(xlabel=r"tasks over inputs $\kappa$", ylabel="squared distance over d", title="nearer to which?")
     axes.legend(ncols=2, **panels.ABOVE)

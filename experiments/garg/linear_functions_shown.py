@@ -5,19 +5,19 @@ from typing import Any
 import numpy as np
 
 from experiments.garg.linear_functions import ERROR, IDENTIFIED, LOSS, PLANTED, STEPS, TASKS
-from experiments.statistics import Statistic
+from experiments.panels import described
+from experiments.statistics import Statistic, of_record
 from icl_lab.claims import NOT_REACHED, Criterion
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.style import LEARNERS as LOOK
-from icl_lab.lab.style import Figure, band
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import Figure, band, panels
 
 SHOWN: dict[str, dict[str, Any]] = {
     "least_squares": {"color": "#000000", "linestyle": (0, (1, 1)), "label": "least squares"},
-    "ridge": {"color": "#009E73", "linestyle": "-.", "label": "ridge, strength .5"},
+    "ridge": {"color": "#009E73", "linestyle": "-.", "label": "ridge, strength 0.5"},
     "averaging": {"color": "#D55E00", "linestyle": "--", "label": "averaging"},
     "neighbours": {"color": "#CC79A7", "linestyle": ":", "label": "3 nearest neighbours"},
-    "lasso": {"color": "#E69F00", "linestyle": (0, (5, 1)), "label": "lasso, .01"},
+    "lasso": {"color": "#E69F00", "linestyle": (0, (5, 1)), "label": "lasso, strength 0.01"},
     "other": {"color": "#777777", "linestyle": (0, (4, 1, 1, 1, 1, 1)), "label": "trained on the other tasks"},
     "trained": {key: LOOK["trained"][key] for key in ("color", "linestyle")} | {"label": "trained"},
 }
@@ -28,39 +28,32 @@ def error(tasks: str, learner: str, times: int) -> Statistic:
     return lambda record: ERROR(record, tasks=tasks, learner=learner)[:, times * record.config["input_size"]]
 
 
-def few(tasks: str, learner: str, reference: str) -> Statistic:
+@of_record
+def few(record: Record, tasks: str, learner: str, reference: str) -> np.ndarray:
     """(M,) error less that of a reference on the same tasks, mean over 1 <= k < D examples."""
-
-    def statistic(record: Record) -> np.ndarray:
-        one, other = (ERROR(record, tasks=tasks, learner=name) for name in (learner, reference))
-        return (one - other)[:, 1 : record.config["input_size"]].mean(1)
-
-    return statistic
+    one, other = (ERROR(record, tasks=tasks, learner=name) for name in (learner, reference))
+    return (one - other)[:, 1 : record.config["input_size"]].mean(1)
 
 
-def residual(times: int, planted: bool = False) -> Statistic:
+@of_record
+def residual(record: Record, times: int, planted: bool = False) -> np.ndarray:
     """(members that were identified,) relative distance of the nearest algorithm behind so many times D examples.
 
     ``planted``: that of ridge regression itself.
     """
-
-    def statistic(record: Record) -> np.ndarray:
-        lengths, n = list(record.config["lengths"]), times * record.config["input_size"]
-        if not record.config["identified"] or n not in lengths:
-            raise NotRun(f"member identified behind {n} examples")
-        found = PLANTED(record) if planted else IDENTIFIED(record, number="residual")
-        return found[..., lengths.index(n)]
-
-    return statistic
+    lengths, n = list(record.config["lengths"]), times * record.config["input_size"]
+    if not record.config["identified"] or n not in lengths:
+        raise NotRun(f"member identified behind {n} examples")
+    found = PLANTED(record) if planted else IDENTIFIED(record, number="residual")
+    return found[..., lengths.index(n)]
 
 
 def learned(tasks: str) -> Criterion:
     """Whether a training went far enough to say something about the published one."""
-
-    def reached(record: Record) -> bool:
-        return bool((error(tasks, "trained", 2)(record) <= 0.1).all())
-
-    return Criterion(f"behind 2D examples the error of every member trained on {tasks} tasks is at most .1", reached)
+    return Criterion(
+        f"behind 2D examples the error of every member trained on {tasks} tasks is at most .1",
+        lambda record: bool((error(tasks, "trained", 2)(record) <= 0.1).all()),
+    )
 
 
 claim = claims_of("garg.linear_functions", "Garg et al. 2022, ", presets=())
@@ -120,12 +113,13 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """Errors behind every number of examples; training, and how far the nearest algorithm is."""
     d = record.config["input_size"]
-    wide, (row,) = axes_grid(2, 1)
+    wide, (row,) = panels(2, 1)
     for axes, tasks in zip(row, TASKS):
         found = ERROR(record, tasks=tasks)
         for name, look in SHOWN.items():
             band(axes, np.arange(found[name].shape[1]), found[name], **look)
         axes.axvline(d, color="0.8", linewidth=0.8, zorder=0)
+        axes.set_xticks(range(0, len(found["trained"].T), d))
         axes.set(xlabel="examples k (line: D)", ylabel="relative error", ylim=(0, 1.5))
         nonzero = record.config["used_weights"] if tasks == "sparse" else d
         axes.set_title(f"{tasks}: {nonzero} of {d} weights not 0")
@@ -134,19 +128,19 @@ def figures(record: Record) -> dict[str, Figure]:
 
 
 def _training(record: Record) -> Figure:
-    figure, (row,) = axes_grid(2, 1)
+    figure, (row,) = panels(2, 1)
     looks = ({"color": "#0072B2", "linestyle": "-"}, {"color": "#E69F00", "linestyle": "--"})
     for tasks, look in zip(TASKS, looks):
         band(row[0], STEPS(record), LOSS(record, tasks=tasks), label=f"{tasks} tasks", **look)
     best = ERROR(record, tasks="dense", learner="least_squares").mean()
     row[0].axhline(best, color="black", linestyle=(0, (1, 1)), label="least squares, dense")
-    row[0].set(title="over training", xlabel="training step", ylabel="relative error", ylim=(0, None))
-    row[0].legend()
+    described(row[0], title="over training", xlabel="training step", ylabel="relative error", ylim=(0, None))
     if record.config["identified"]:
         lengths = record.config["lengths"]
         row[1].plot(lengths, IDENTIFIED(record, number="residual").T, "o", color="#0072B2", label="member")
         row[1].plot(lengths, PLANTED(record), "x", color="#009E73", label="ridge itself")
-        row[1].axhline(0.05, color="black", linestyle="--", label="named below")
+        row[1].axhline(0.05, color="black", linestyle="--", label="a name needs less")
+        row[1].set_xticks(lengths)
         row[1].legend()
     row[1].set(title="the nearest algorithm", xlabel="examples", ylabel="distance", ylim=(0, None))
     return figure

@@ -1,10 +1,9 @@
 """What ``fingerprint`` claims and shows."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from experiments.identification.fingerprint import FACTORS, GRID, TRAINING
+from experiments.statistics import of_record
 from icl_lab.identify.picture import draw
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.style import Figure
@@ -15,23 +14,20 @@ def figures(record: Record) -> dict[str, Figure]:
     return {name: draw(record.metrics[name], record[name]) for name in record.config["networks"]}
 
 
-def off(name: str, beyond: bool = False) -> Callable[[Record], np.ndarray]:
+@of_record
+def off(record: Record, name: str, beyond: bool = False) -> np.ndarray:
     """(M,) largest distance of the measured residual factor from that of the member's name, inside the training range.
 
     ``beyond`` it: up to four times its largest eigenvalue. A member without a name, or with one that is no filter, is
     infinitely far.
     """
-
-    def value(record: Record) -> np.ndarray:
-        if name not in record.config["networks"]:
-            raise NotRun(f"the network {name}")
-        grid, (low, high) = GRID(record, network=name), TRAINING(record, network=name)
-        there = grid > high if beyond else (grid >= low) & (grid <= high)
-        r, named = (FACTORS(record, network=name, factor=factor) for factor in ("r", "named"))
-        apart = np.abs(r - named)[:, there].max(1)
-        return np.where(np.isfinite(apart), apart, np.inf)
-
-    return value
+    if name not in record.config["networks"]:
+        raise NotRun(f"the network {name}")
+    grid, (low, high) = GRID(record, network=name), TRAINING(record, network=name)
+    there = grid > high if beyond else (grid >= low) & (grid <= high)
+    r, named = (FACTORS(record, network=name, factor=factor) for factor in ("r", "named"))
+    apart = np.abs(r - named)[:, there].max(1)
+    return np.where(np.isfinite(apart), apart, np.inf)
 
 
 claim = claims_of(

@@ -78,7 +78,7 @@ PRESETS = {
         families=("GD", "LMS", "mean of labels", "zero"),
     ),
     "quick": Config(
-        members=1, eval_tasks=500, networks=("one_layer",), steps=(2000,), batches=(256,), measurements=20, times=5,
+        members=1, eval_tasks=500, networks=("one_layer",), steps=(1000,), batches=(256,), measurements=10, times=3,
         in_full=False,
     ),
     "lab": Config(

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments.identification.in_training import AGREES, ANSWER, LOSS, NAMES, NETWORKS, NONE, STEPS, TIMES
+from experiments.statistics import of_record
 from icl_lab.lab import NotRun, Record, claims_of, style
 from icl_lab.lab.style import Axes, Figure
 
@@ -14,11 +15,6 @@ Order = Callable[[np.ndarray], np.ndarray]
 ZERO, GD, GDPP = (NAMES.index(name) for name in ("zero", "GD", "GD++"))
 PLATEAU = 0.1
 """Share of the fall that ends the plateau."""
-
-
-def as_it_came(answers: np.ndarray) -> np.ndarray:
-    """(M, T) in the order of training."""
-    return answers
 
 
 def backwards(answers: np.ndarray) -> np.ndarray:
@@ -46,65 +42,50 @@ def fallen(record: Record, network: str) -> np.ndarray:
     return share[:, np.searchsorted(STEPS(record, network=network), TIMES(record, network=network))]
 
 
-def before_the_name(network: str, order: Order = as_it_came) -> Callable[[Record], np.ndarray]:
+@of_record
+def before_the_name(record: Record, network: str, order: Order = np.asarray) -> np.ndarray:
     """(M,) share of the fall that is done at the last answer before a member's last name is first given.
 
     So the name came later than that. 0 where it is the first answer, NaN where no name is given.
     """
-
-    def statistic(record: Record) -> np.ndarray:
-        found, share = order(names(record, network)), fallen(record, network)
-        named, rows = found != NONE, np.arange(len(found))
-        last = found[rows, found.shape[1] - 1 - named[:, ::-1].argmax(1)]
-        first = (found == last[:, None]).argmax(1)
-        return np.where(named.any(1), np.where(first > 0, share[rows, first - 1], 0.0), np.nan)
-
-    return statistic
+    found, share = order(names(record, network)), fallen(record, network)
+    named, rows = found != NONE, np.arange(len(found))
+    last = found[rows, found.shape[1] - 1 - named[:, ::-1].argmax(1)]
+    first = (found == last[:, None]).argmax(1)
+    return np.where(named.any(1), np.where(first > 0, share[rows, first - 1], 0.0), np.nan)
 
 
-def after_half(order: Order = as_it_came) -> Callable[[Record], np.ndarray]:
+@of_record
+def after_half(record: Record, order: Order = np.asarray) -> np.ndarray:
     """(networks x M,) whether the name comes after half of the fall."""
-
-    def statistic(record: Record) -> np.ndarray:
-        every = np.concatenate([before_the_name(name, order)(record) for name in record.config["networks"]])
-        return np.where(np.isnan(every), np.nan, every >= 0.5)
-
-    return statistic
+    every = np.concatenate([before_the_name(name, order)(record) for name in record.config["networks"]])
+    return np.where(np.isnan(every), np.nan, every >= 0.5)
 
 
-def in_order(network: str, order: Order = as_it_came) -> Callable[[Record], np.ndarray]:
+@of_record
+def in_order(record: Record, network: str, order: Order = np.asarray) -> np.ndarray:
     """(M,) whether GD is named, and GD++ later, but never before it."""
-
-    def statistic(record: Record) -> np.ndarray:
-        found = order(names(record, network))
-        gd, gdpp = found == GD, found == GDPP
-        return (gd.any(1) & gdpp.any(1) & (gd.argmax(1) < gdpp.argmax(1))).astype(float)
-
-    return statistic
+    found = order(names(record, network))
+    gd, gdpp = found == GD, found == GDPP
+    return (gd.any(1) & gdpp.any(1) & (gd.argmax(1) < gdpp.argmax(1))).astype(float)
 
 
-def unnamed(at_the_end: bool = False) -> Callable[[Record], np.ndarray]:
+@of_record
+def unnamed(record: Record, at_the_end: bool = False) -> np.ndarray:
     """(networks x M,) whether no algorithm is named at the last answer on the plateau, or at the end of training."""
-
-    def statistic(record: Record) -> np.ndarray:
-        values = []
-        for network in record.config["networks"]:
-            found, share = names(record, network), fallen(record, network)
-            left = (share >= PLATEAU).argmax(1)  # the first answer behind the plateau
-            values.append(found[np.arange(len(found)), np.where(at_the_end, -1, np.maximum(left - 1, 0))] == NONE)
-        return np.concatenate(values).astype(float)
-
-    return statistic
+    values = []
+    for network in record.config["networks"]:
+        found, share = names(record, network), fallen(record, network)
+        left = (share >= PLATEAU).argmax(1)  # the first answer behind the plateau
+        values.append(found[np.arange(len(found)), np.where(at_the_end, -1, np.maximum(left - 1, 0))] == NONE)
+    return np.concatenate(values).astype(float)
 
 
-def ever(network: str, name: str, at_the_end: bool = False) -> Callable[[Record], np.ndarray]:
+@of_record
+def ever(record: Record, network: str, name: str, at_the_end: bool = False) -> np.ndarray:
     """(M,) whether a member has this name at some time, or at the end of training."""
-
-    def statistic(record: Record) -> np.ndarray:
-        found = names(record, network)[:, -1 if at_the_end else 0 :]
-        return (found == NAMES.index(name)).any(1).astype(float)
-
-    return statistic
+    found = names(record, network)[:, -1 if at_the_end else 0 :]
+    return (found == NAMES.index(name)).any(1).astype(float)
 
 
 def ends_as(network: str, families: Collection[str], time: int = -1) -> Callable[[Record], np.ndarray]:
@@ -112,16 +93,13 @@ def ends_as(network: str, families: Collection[str], time: int = -1) -> Callable
     return lambda record: np.isin(names(record, network)[:, time], [NAMES.index(one) for one in families]).astype(float)
 
 
-def stays(network: str, name: str, order: Order = as_it_came) -> Callable[[Record], np.ndarray]:
+@of_record
+def stays(record: Record, network: str, name: str, order: Order = np.asarray) -> np.ndarray:
     """(M,) share of the answers behind the first with this name that are this name too; NaN where there are none."""
-
-    def statistic(record: Record) -> np.ndarray:
-        found = order(names(record, network)) == NAMES.index(name)
-        behind = np.cumsum(found, axis=1) - found > 0
-        with np.errstate(invalid="ignore"):
-            return (found & behind).sum(1) / behind.sum(1)
-
-    return statistic
+    found = order(names(record, network)) == NAMES.index(name)
+    behind = np.cumsum(found, axis=1) - found > 0
+    with np.errstate(invalid="ignore"):
+        return (found & behind).sum(1) / behind.sum(1)
 
 
 def agrees(record: Record) -> np.ndarray:
@@ -188,17 +166,14 @@ CLAIMS = (
         **_SHARE | {"reason": f"queries and keys grow together, so that their product is symmetric, in its large "
                               f"directions first; {_TEN}"},
     ),
-    claim(
-        "stays_one_layer",
-        "Once one layer is named GD, later answers are GD too (share; control: answers in another order).",
-        stays("one_layer", "GD"), control=stays("one_layer", "GD", shuffled), at_least=0.9, headline=3,
-        reason="one answer in ten may be another",
-    ),
-    claim(
-        "stays_delta_net",
-        "Once DeltaNet is named LMS, later answers are LMS too (share; control: answers in another order).",
-        stays("delta_net", "LMS"), control=stays("delta_net", "LMS", shuffled), at_least=0.9,
-        reason="one answer in ten may be another",
+    *(
+        claim(
+            f"stays_{network}",
+            f"Once {who} is named {name}, later answers are {name} too (share; control: answers in another order).",
+            stays(network, name), control=stays(network, name, shuffled), at_least=0.9,
+            reason="one answer in ten may be another", headline=3 * (network == "one_layer"),
+        )
+        for network, who, name in (("one_layer", "one layer", "GD"), ("delta_net", "DeltaNet", "LMS"))
     ),
     *(
         claim(

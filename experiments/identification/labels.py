@@ -64,7 +64,7 @@ class Config(Members):
 
 PRESETS = {
     "smoke": Config(members=1, suite=0, outsiders=1, two_labels=1, networks=0),
-    "quick": Config(members=2, suite=0, outsiders=7, two_labels=2, networks=0),
+    "quick": Config(members=1, suite=0, outsiders=3, two_labels=1, networks=0),
     "lab": Config(),
     "paper": Config(),
 }

@@ -3,22 +3,13 @@
 import numpy as np
 
 from experiments.identification.label_outsiders import KINDS
-from experiments.identification.labels import (
-    DISTANCE,
-    EQUAL,
-    NAMES,
-    OUTSIDE,
-    PLANT,
-    PLANTED,
-    READ,
-    WRONG,
-)
-from experiments.statistics import Statistic
+from experiments.identification.labels import DISTANCE, EQUAL, NAMES, OUTSIDE, PLANT, PLANTED, READ, WRONG
+from experiments.panels import described
+from experiments.statistics import of_record
 from icl_lab.claims import FAILS
 from icl_lab.identify.labels import BAR
 from icl_lab.lab import NotRun, Record, claims_of
-from icl_lab.lab.style import Figure
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import Figure, panels
 
 VOTES = tuple(NAMES.index(name) for name in ("kernel vote (dot product)", "kernel vote (distance)"))
 COPY = NAMES.index("induction copy")
@@ -49,15 +40,12 @@ def another_wrong(record: Record) -> np.ndarray:
     return np.array([((named >= 0) & ~another(record)).sum()], float)
 
 
-def outsiders(two: bool, refusing: bool = True) -> Statistic:
+@of_record
+def outsiders(record: Record, two: bool, refusing: bool = True) -> np.ndarray:
     """(1,) outsiders that get a name; not ``refusing``: that of the nearest family, however far."""
-
-    def statistic(record: Record) -> np.ndarray:
-        named, first = OUTSIDE(record, number="named"), record.config["outsiders"]
-        chosen = named[first:] if two else named[:first]
-        return np.array([(chosen >= 0).sum() if refusing else len(chosen)], float)
-
-    return statistic
+    named, first = OUTSIDE(record, number="named"), record.config["outsiders"]
+    chosen = named[first:] if two else named[:first]
+    return np.array([(chosen >= 0).sum() if refusing else len(chosen)], float)
 
 
 def distances(record: Record) -> np.ndarray:
@@ -137,23 +125,27 @@ CLAIMS = (
 )  # fmt: skip
 
 
+_LOOKS = (("planted", "#0072B2", "o"), ("outsiders", "#D55E00", "s"))
+
+
 def figures(record: Record) -> dict[str, Figure]:
     """Distance of every learner from its nearest family, and of networks from every family."""
-    figure, ((suite, network),) = axes_grid(2, 1, width=3.4, height=3.0)
+    figure, ((suite, network),) = panels(2, 1, width=3.4, height=3.0)
     draws, first = record.config["members"], record.config["outsiders"]
     inside, outside = PLANT(record, number="distance"), OUTSIDE(record, number="distance")
     kind = np.arange(len(outside)) % len(KINDS)
     for at in range(len(PLANTED) + len(KINDS)):
         of = inside[at * draws : (at + 1) * draws] if at < len(PLANTED) else outside[:first][kind[:first] == at - 5]
-        suite.plot(of, np.full(len(of), at), "o", color="C0" if at < len(PLANTED) else "C1", markersize=3)
+        label, color, marker = _LOOKS[at >= len(PLANTED)]
+        here = {"marker": marker, "markersize": 3, "linestyle": "", "label": label if at in (0, len(PLANTED)) else None}
+        suite.plot(of, np.full(len(of), at), color=color, **here)
     two = outside[first:]
-    suite.plot(two, kind[first:] + len(PLANTED), "x", color="black", markersize=4, label="two labels")
+    suite.plot(two, kind[first:] + len(PLANTED), "x", color="black", markersize=4, label="outsiders, two labels")
     labels = (*PLANTED, *KINDS)
-    suite.set(yticks=np.arange(len(labels)), yticklabels=labels, title="planted learners and outsiders")
-    suite.legend()
+    described(suite, yticks=np.arange(len(labels)), yticklabels=labels, title="planted learners and outsiders")
     if record.config["networks"]:
         for one in DISTANCE(record, network="network"):
-            network.plot(one, np.arange(len(NAMES)), "o", color="C0", markersize=3)
+            network.plot(one, np.arange(len(NAMES)), "o", color=_LOOKS[0][1], markersize=3)
     network.set(yticks=np.arange(len(NAMES)), yticklabels=NAMES, title="trained networks")
     for axes in (suite, network):
         axes.axvline(BAR, color="0.5", linestyle=":")

@@ -51,7 +51,8 @@ class Config(Members):
 
 PRESETS = {
     "smoke": Config(members=1, networks=("looped_2",), loops=2, tasks=64),
-    "quick": Config(members=2, networks=("free_5",), tasks=4000),
+    # as many prompts as a fingerprint asks at once, so every depth is one program
+    "quick": Config(members=2, networks=("free_5",), tasks=3072),
     "lab": Config(),
     "paper": Config(),
 }
@@ -80,41 +81,40 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     targets = [np.asarray(one.target)[:, 0] for one in drawn]
     names = learners(config.networks)
     with fits.bar("networks", len(names)) as advance:
-        for done, name in enumerate(names, 1):
-            found: dict[str, list] = {"gain": [], "error": [], "r": []}
-            trained = [kept.params(member, network_of(name)) for member in range(config.members)]
-            for many in after_each(config, of, name, trained):
-                said = [[member(*prompts)[:, 0] for prompts in asked] for member in many]
-                gains = [f @ targets[0] / max(f @ f, 1e-300) for f, _ in np.asarray(said, float)]
-                errors = [((g * f - targets[1]) ** 2).mean() for g, (_, f) in zip(gains, np.asarray(said, float))]
-                prints = [fingerprint(in_units(flat(member), units), units, *sizes, config.seed) for member in many]
-                found["gain"].append(gains)
-                found["error"].append(np.array(errors) / (targets[1] ** 2).mean())
-                found["r"].append([one["r"] for one in prints])
-            yield GRID.at(learner=name), prints[0]["grid"]
-            yield LOW.at(learner=name), np.array(units.low)
-            yield FACTOR.at(learner=name), np.stack(found.pop("r"), axis=1)
-            yield READ.at(learner=name), {read: np.stack(value, axis=1) for read, value in found.items()}
-            advance(done, len(names))
+        for network in config.networks:
+            kinds, members = learners((network,)), config.members
+            trained = [kept.params(member, network) for member in range(members)]
+            found: dict[str, dict[str, list]] = {name: {"gain": [], "error": [], "r": []} for name in kinds}
+            for every in after_each(config, of, network, trained):
+                for k, name in enumerate(kinds):
+                    many = every[k * members : (k + 1) * members]
+                    said = [[member(*prompts)[:, 0] for prompts in asked] for member in many]
+                    gains = [f @ targets[0] / max(f @ f, 1e-300) for f, _ in np.asarray(said, float)]
+                    errors = [((g * f - targets[1]) ** 2).mean() for g, (_, f) in zip(gains, np.asarray(said, float))]
+                    prints = [fingerprint(in_units(flat(member), units), units, *sizes, config.seed) for member in many]
+                    found[name]["gain"].append(gains)
+                    found[name]["error"].append(np.array(errors) / (targets[1] ** 2).mean())
+                    found[name]["r"].append([one["r"] for one in prints])
+            for name, own in found.items():
+                yield GRID.at(learner=name), prints[0]["grid"]
+                yield LOW.at(learner=name), np.array(units.low)
+                yield FACTOR.at(learner=name), np.stack(own.pop("r"), axis=1)
+                yield READ.at(learner=name), {read: np.stack(value, axis=1) for read, value in own.items()}
+            advance(names.index(name) + 1, len(names))
 
 
-def network_of(name: str) -> str:
-    """The training of a learner."""
-    return "_".join(name.split("_")[:2])
-
-
-def after_each(config: Config, of: multi_step.Config, name: str, trained: list) -> Iterator[list[Callable]]:
-    """The members of a learner as they are read after one layer, two, and so on."""
-    whole = unpack(of)[network_of(name)][0]
+def after_each(config: Config, of: multi_step.Config, network: str, trained: list) -> Iterator[list[Callable]]:
+    """Members of all learners of a network, in one program, as they are read after one layer, two, and so on."""
+    whole = unpack(of)[network][0]
     params = jax.tree.map(lambda *leaves: jnp.stack(leaves), *trained)
-    if name.endswith("_untrained"):
-        params = jax.vmap(model(whole, of).init)(member_keys(config, 1))
-    if name.endswith("_reversed"):
-        params = jax.tree.map(lambda leaf: leaf[:, ::-1], params)
+    every = [params, jax.vmap(model(whole, of).init)(member_keys(config, 1))]
+    if not whole.looped:
+        every.append(jax.tree.map(lambda leaf: leaf[:, ::-1], params))
+    stacked = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *every)
     for layers in range(1, 1 + (config.loops if whole.looped else whole.layers)):
         first: Model = model(dataclasses.replace(whole, layers=layers), of)
-        own = params if whole.looped else jax.tree.map(lambda leaf: leaf[:, :layers], params)  # noqa: B023
-        yield functions(first.learner, own, config.members)
+        own = stacked if whole.looped else jax.tree.map(lambda leaf: leaf[:, :layers], stacked)  # noqa: B023
+        yield functions(first.learner, own, len(every) * config.members)
 
 
 def flat(member: Callable) -> Callable:

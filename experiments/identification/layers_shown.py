@@ -4,7 +4,7 @@ import numpy as np
 
 from experiments import panels
 from experiments.identification.layers import FACTOR, GRID, LOW, READ, learners
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record
 from icl_lab.claims import FAILS, NOT_RESOLVED
 from icl_lab.identify.filters import newton
 from icl_lab.lab import NotRun, Record, claims_of
@@ -42,37 +42,28 @@ def by_newton(record: Record, learner: str) -> np.ndarray:
     return logs / logs[:, :1]
 
 
-def growth(learner: str, of=steps, doubling: bool = True) -> Statistic:
+@of_record
+def growth(record: Record, learner: str, of=steps, doubling: bool = True) -> np.ndarray:
     """(M,) slope of log2 K against the layer, or not ``doubling`` against log2 of it, over all layers."""
-
-    def statistic(record: Record) -> np.ndarray:
-        found = np.log2(of(record, learner))
-        layer = np.arange(1, 1 + found.shape[1])
-        return np.polyfit(layer if doubling else np.log2(layer), found.T, 1)[0]
-
-    return statistic
+    found = np.log2(of(record, learner))
+    layer = np.arange(1, 1 + found.shape[1])
+    return np.polyfit(layer if doubling else np.log2(layer), found.T, 1)[0]
 
 
-def fall(learner: str) -> Statistic:
+@of_record
+def fall(record: Record, learner: str) -> np.ndarray:
     """(M,) largest ratio of the error after a layer to that before it."""
-
-    def statistic(record: Record) -> np.ndarray:
-        error = READ(record, learner=asked(record, learner), read="error")
-        return (error[:, 1:] / error[:, :-1]).max(1)
-
-    return statistic
+    error = READ(record, learner=asked(record, learner), read="error")
+    return (error[:, 1:] / error[:, :-1]).max(1)
 
 
-def longer(learner: str, loops: int, trained: int) -> Statistic:
+@of_record
+def longer(record: Record, learner: str, loops: int, trained: int) -> np.ndarray:
     """(M,) ratio of the error at so many loops to that at those of training."""
-
-    def statistic(record: Record) -> np.ndarray:
-        error = READ(record, learner=asked(record, learner), read="error")
-        if error.shape[1] < loops:
-            raise NotRun(f"{loops} loops")
-        return error[:, loops - 1] / error[:, trained - 1]
-
-    return statistic
+    error = READ(record, learner=asked(record, learner), read="error")
+    if error.shape[1] < loops:
+        raise NotRun(f"{loops} loops")
+    return error[:, loops - 1] / error[:, trained - 1]
 
 
 def gain(learner: str, layer: int) -> Statistic:
@@ -80,14 +71,11 @@ def gain(learner: str, layer: int) -> Statistic:
     return lambda record: READ(record, learner=asked(record, learner), read="gain")[:, layer - 1]
 
 
-def against(learner: str, other: str) -> Statistic:
+@of_record
+def against(record: Record, learner: str, other: str) -> np.ndarray:
     """(M,) error after all layers over that of another learner."""
-
-    def statistic(record: Record) -> np.ndarray:
-        first, second = (READ(record, learner=asked(record, one), read="error")[:, -1] for one in (learner, other))
-        return first / second
-
-    return statistic
+    first, second = (READ(record, learner=asked(record, one), read="error")[:, -1] for one in (learner, other))
+    return first / second
 
 
 _AT_LAB = {"growth_free": FAILS, "fall_free": NOT_RESOLVED}
@@ -156,14 +144,12 @@ def figures(record: Record) -> dict[str, Figure]:
     for of in (layer, 2.0 ** (layer - 1)):  # GD, and above it Newton
         grown.plot(layer, of, **THEORY)
     grown.set(title="equivalent steps", xlabel="layers or loops", ylabel="steps of the first layer", yscale="log")
-    grown.set(ylim=(0.9, 5000))
-    grown.legend(ncols=1, **panels.ABOVE)
+    panels.described(grown, 1, ylim=(0.9, 5000))
     first = [name for name in learners(names) if name.startswith(names[0])]
     for look, name in zip(panels.SERIES, first):
         found = READ(record, learner=name, read="error")
         panels.bars(errors, np.arange(1, 1 + found.shape[1]), found, _said(name), look)
-    errors.set(title="error of the read-out", xlabel="layers", ylabel="error", yscale="log")
-    errors.legend(ncols=1, **panels.ABOVE)
+    panels.described(errors, 1, title="error of the read-out", xlabel="layers", ylabel="error", yscale="log")
     return {"layers": figure}
 
 
@@ -174,8 +160,7 @@ def _factors(axes: Axes, record: Record, name: str) -> None:
         axes.plot(grid, one, label=str(j), **(look | {"marker": None}))
     axes.axhline(0, **THEORY)
     axes.set(title="residual factor", xlabel="eigenvalue over its mean", ylabel="left of the target")
-    axes.set(xscale="log", ylim=(-1, 1.05))
-    axes.legend(ncols=3, title="after layer", **panels.ABOVE)
+    panels.described(axes, 3, "after layer", xscale="log", ylim=(-1, 1.05))
 
 
 def _said(name: str) -> str:

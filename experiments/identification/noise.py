@@ -63,8 +63,8 @@ PRESETS = {
         decay_steps=2, measure_every=2, batch=8, test_tasks=32, fitted_tasks=32,
     ),
     "quick": Config(
-        members=2, eval_tasks=500, depths=(1,), noises=(0.25, 4 / 9), steps=2000, decay_steps=500, batch=256,
-        test_tasks=20_000, fitted_tasks=1000,
+        members=2, eval_tasks=500, depths=(1,), noises=(0.25, 4 / 9), steps=500, decay_steps=100, batch=256,
+        test_tasks=2000, fitted_tasks=1000,
     ),
     "lab": Config(eval_tasks=1000, depths=(1, 2, 4), steps=6000, decay_steps=1500, batch=256),
     "paper": Config(),
@@ -183,7 +183,7 @@ def fitted_ridge(prompt: Prompt, said: np.ndarray) -> dict[str, np.ndarray]:
 
 EXPERIMENT = Experiment(
     "identification.noise", __doc__, PRESETS, measured, (STEPS, LOSS, ERROR, RIDGE, FOLLOWED), trainings=trainings,
-    constraints=CONSTRAINTS,
+    constraints=CONSTRAINTS, effort={"quick": "little"},
 )  # fmt: skip
 
 if __name__ == "__main__":

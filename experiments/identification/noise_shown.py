@@ -4,7 +4,7 @@ import numpy as np
 
 from experiments import panels
 from experiments.identification.noise import ERROR, FOLLOWED, RIDGE, named
-from experiments.statistics import Statistic
+from experiments.statistics import of_record
 from icl_lab.claims import FAILS, NOT_RESOLVED
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.style import THEORY, Figure
@@ -25,40 +25,29 @@ def noises(record: Record, depth: int) -> np.ndarray:
     return np.array([noise for noise in record.config["noises"] if noise])
 
 
-def over(depth: int, noise: float, reference: str) -> Statistic:
+@of_record
+def over(record: Record, depth: int, noise: float, reference: str) -> np.ndarray:
     """(M,) error over that of a reference on the same prompts; NaN on the plateau."""
-
-    def statistic(record: Record) -> np.ndarray:
-        if noise not in (*noises(record, depth), 0.0):
-            raise NotRun(f"noise {noise:.3g}")
-        error, step, other = (
-            ERROR(record, depth=depth, noise=named(noise), of=of) for of in ("error", "step", reference)
-        )
-        return np.where((depth == 1) | (error < LEFT * step), error / other, np.nan)
-
-    return statistic
+    if noise not in (*noises(record, depth), 0.0):
+        raise NotRun(f"noise {noise:.3g}")
+    error, step, other = (ERROR(record, depth=depth, noise=named(noise), of=of) for of in ("error", "step", reference))
+    return np.where((depth == 1) | (error < LEFT * step), error / other, np.nan)
 
 
-def off_step(depth: int) -> Statistic:
+@of_record
+def off_step(record: Record, depth: int) -> np.ndarray:
     """(M,) largest relative distance of the error from that of the best step, over noises."""
-
-    def statistic(record: Record) -> np.ndarray:
-        each = [ERROR(record, depth=depth, noise=named(one), of="error") for one in noises(record, depth)]
-        step = [ERROR(record, depth=depth, noise=named(one), of="step") for one in noises(record, depth)]
-        return np.abs(np.stack(each) / np.stack(step) - 1).max(0)
-
-    return statistic
+    each = [ERROR(record, depth=depth, noise=named(one), of="error") for one in noises(record, depth)]
+    step = [ERROR(record, depth=depth, noise=named(one), of="step") for one in noises(record, depth)]
+    return np.abs(np.stack(each) / np.stack(step) - 1).max(0)
 
 
-def of_ridge(depth: int, noise: float, of: str) -> Statistic:
+@of_record
+def of_ridge(record: Record, depth: int, noise: float, of: str) -> np.ndarray:
     """(M,) the strength of ridge over the noise, or the residual; NaN on the plateau."""
-
-    def statistic(record: Record) -> np.ndarray:
-        there = np.isfinite(over(depth, noise, "bayes")(record))
-        found = RIDGE(record, depth=depth, noise=named(noise), of=of) / (noise if of == "strength" else 1)
-        return np.where(there, found, np.nan)
-
-    return statistic
+    there = np.isfinite(over(depth, noise, "bayes")(record))
+    found = RIDGE(record, depth=depth, noise=named(noise), of=of) / (noise if of == "strength" else 1)
+    return np.where(there, found, np.nan)
 
 
 def trained_apart(record: Record, depth: int) -> np.ndarray:
@@ -82,22 +71,16 @@ def followed_by(record: Record, depth: int) -> np.ndarray:
     return np.where(residual.max(1, keepdims=True) < 0.5, strength, np.nan)
 
 
-def apart(depth: int) -> Statistic:
+@of_record
+def apart(record: Record, depth: int) -> np.ndarray:
     """(M,) slope of log strength against log noise, over members trained at each; NaN where one is on the plateau."""
-
-    def statistic(record: Record) -> np.ndarray:
-        return _slope(record, depth, trained_apart(record, depth))
-
-    return statistic
+    return _slope(record, depth, trained_apart(record, depth))
 
 
-def together(depth: int) -> Statistic:
+@of_record
+def together(record: Record, depth: int) -> np.ndarray:
     """(M,) slope of log strength against log noise, of one network on prompts of each; NaN on the plateau."""
-
-    def statistic(record: Record) -> np.ndarray:
-        return _slope(record, depth, followed_by(record, depth))
-
-    return statistic
+    return _slope(record, depth, followed_by(record, depth))
 
 
 _AT_LAB = {"strength_16th": NOT_RESOLVED, "bayes_16th": NOT_RESOLVED} | dict.fromkeys(("strength_4th", "ridge"), FAILS)

@@ -8,6 +8,7 @@ import numpy as np
 from experiments.identification.judging import CONTAINS, EQUAL, OUTCOMES, WRONG
 from experiments.identification.planted import COLUMN, FAMILY, Config, at_most
 from experiments.identification.suite import NAMES
+from experiments.statistics import of_record
 from icl_lab.claims import FAILS, NOT_RESOLVED
 from icl_lab.lab import Claim, Record, claims_of, from_json, style
 from icl_lab.lab.style import Figure
@@ -38,39 +39,20 @@ Statistic = Callable[[np.ndarray, np.ndarray], Any]
 """Of outcomes (learners,) and whether each learner was planted."""
 
 
-def _of(suite: int, change: float, statistic: Statistic, way: str = "outcome") -> Callable[[Record], np.ndarray]:
+@of_record
+def _of(record: Record, suite: int, change: float, statistic: Statistic, way: str = "outcome") -> np.ndarray:
     """A statistic of one suite at one change; nothing where the record has not got it."""
-
-    def value(record: Record) -> np.ndarray:
-        config = from_json(Config, record.config)
-        if suite not in config.suites or change not in config.changes:
-            return np.array([])
-        outcome = COLUMN(record, column=way)[config.suites.index(suite), config.changes.index(change)]
-        if np.isnan(outcome).any():
-            return np.array([])
-        return np.atleast_1d(statistic(outcome, FAMILY(record) >= 0)).astype(float)
-
-    return value
-
-
-def _own(outcome: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    return outcome[inside] <= CONTAINS
-
-
-def _with_equals(outcome: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    return outcome[inside] <= EQUAL
+    config = from_json(Config, record.config)
+    if suite not in config.suites or change not in config.changes:
+        return np.array([])
+    outcome = COLUMN(record, column=way)[config.suites.index(suite), config.changes.index(change)]
+    if np.isnan(outcome).any():
+        return np.array([])
+    return np.atleast_1d(statistic(outcome, FAMILY(record) >= 0)).astype(float)
 
 
 def _wrong(outcome: np.ndarray, inside: np.ndarray) -> float:
     return float((outcome[inside] == WRONG).mean())
-
-
-def _wrong_below(outcome: np.ndarray, inside: np.ndarray) -> float:
-    return at_most(int((outcome[inside] == WRONG).sum()), int(inside.sum()))
-
-
-def _named(outcome: np.ndarray, inside: np.ndarray) -> int:
-    return int((outcome[~inside] == WRONG).sum())
 
 
 _AT_LAB = {"own_5_01": NOT_RESOLVED} | dict.fromkeys(
@@ -79,8 +61,18 @@ _AT_LAB = {"own_5_01": NOT_RESOLVED} | dict.fromkeys(
 claim = claims_of("identification.planted", "This lab, planted suite", _AT_LAB, presets=("lab",), interval="exact")
 BARS: tuple[tuple[str, str, Statistic, dict[str, Any]], ...] = (
     ("wrong", "share of planted learners that get a wrong name", _wrong, {"at_most": 0.01}),
-    ("wrong_bound", "95 % upper bound of the rate of wrong names", _wrong_below, {"at_most": 0.02}),
-    ("outsiders", "outsiders that get a name", _named, {"at_most": 0}),
+    (
+        "wrong_bound",
+        "95 % upper bound of the rate of wrong names",
+        lambda outcome, inside: at_most(int((outcome[inside] == WRONG).sum()), int(inside.sum())),
+        {"at_most": 0.02},
+    ),
+    (
+        "outsiders",
+        "outsiders that get a name",
+        lambda outcome, inside: (outcome[~inside] == WRONG).sum(),
+        {"at_most": 0},
+    ),
 )
 FIRST = {"own_5_03": 1, "outsiders_5_03": 2}
 """Headlines. Quick runs suite 0, of which nothing is claimed."""
@@ -92,10 +84,10 @@ def _claims() -> Iterator[Claim]:
             at, tag = f"Suite {suite}, predictions changed by {change:g}", f"{suite}_{round(100 * change):02d}"
             share = {"interval": "wilson", "unit": "learner"}
             bars: tuple[tuple[str, str, Statistic, dict[str, Any]], ...] = (
-                ("own", "the own name is given, or one that contains it, and is stable", _own,
-                 {"at_least": own} | share),
-                ("equal", "the name is that, or equal within the disturbance", _with_equals,
-                 {"at_least": equal} | share),
+                ("own", "the own name is given, or one that contains it, and is stable",
+                 lambda outcome, inside: outcome[inside] <= CONTAINS, {"at_least": own} | share),
+                ("equal", "the name is that, or equal within the disturbance",
+                 lambda outcome, inside: outcome[inside] <= EQUAL, {"at_least": equal} | share),
                 *BARS,
             )  # fmt: skip
             for name, said, statistic, bar in bars:

@@ -57,7 +57,7 @@ class Config(Setting):
 PRESETS = {
     "smoke": Config(members=1, controls=1, networks=("weight_maps/looped_1", *CONTROLS), steps=2, measure_every=2,
                     batch=16, eval_tasks=16, context_length=4, input_size=3),
-    "quick": Config(members=2, networks=("weight_maps/looped_1", "weight_maps/looped_3")),
+    "quick": Config(members=2, networks=("weight_maps/looped_1",)),
     "lab": Config(),
     "paper": Config(),
 }  # fmt: skip

@@ -35,8 +35,8 @@ def present(record: Record) -> list[str]:
 
 IN_WORDS = {
     "weight_maps/looped_1": "one layer",
-    "weight_maps/looped_3": "three loops",
     "multi_step/looped_2": "two loops",
+    "weight_maps/looped_3": "three loops",
     "multi_step/free_5": "five layers",
     "multi_step/looped_10": "ten loops",
     "twelve_layers/free_12": "twelve layers",
@@ -51,7 +51,7 @@ IN_WORDS = {
     HALF_TRAINED: "two loops, half trained",
     UNTRAINED: "one layer, untrained",
 }
-"""What titles call the networks."""
+"""What titles call the networks, in the order of the panels."""
 
 
 def answer(record: Record, name: str) -> str:
@@ -67,7 +67,8 @@ def answer(record: Record, name: str) -> str:
 
 def figures(record: Record) -> dict[str, Figure]:
     """The measured residual factors, first of linear attention, then of all else; of equal networks the first."""
-    names = [name for name in present(record) if not name.endswith("_without")]
+    there = set(present(record))
+    names = [name for name in IN_WORDS if name in there and not name.endswith("_without")]
     linear = [name for name in names if name.split("/")[0] in LINEAR]
     others = [name for name in names if name not in linear]
     return {"von_oswald": _factors(record, linear)} | ({"others": _factors(record, others)} if others else {})

@@ -3,59 +3,41 @@
 import numpy as np
 
 from experiments import panels, statistics
-from experiments.long_prompts.softmax_heads import (
-    CURVE,
-    ERROR,
-    EXACT,
-    GRID,
-    LOGITS,
-    LOSS,
-    RATE,
-    STEPS,
-    Config,
-    tested,
-)
-from experiments.statistics import Statistic
+from experiments.long_prompts import softmax_heads as binary
+from experiments.statistics import Statistic, among, of_record
 from icl_lab.claims import FAILS, NOT_RESOLVED, NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import THEORY, Axes, Figure, band
-from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import softmax_expansion, softmax_scale
 
 
-def config_of(record: Record) -> Config:
+def config_of(record: Record) -> binary.Config:
     """The configuration of a record."""
-    return from_json(Config, record.config)
+    return from_json(binary.Config, record.config)
 
 
 def error(record: Record, heads: int, length: int | None = None) -> np.ndarray:
     """(M,) error at a number of examples, None: that of training."""
-    lengths = tested(config_of(record))
+    lengths = binary.tested(config_of(record))
     if heads not in record.config["heads"]:
         raise NotRun(f"{heads} heads")
     if length is not None and length not in lengths:
         raise NotRun(f"length {length}")
-    return ERROR(record, heads=heads)[:, lengths.index(lengths[0] if length is None else length)]
+    return binary.ERROR(record, heads=heads)[:, lengths.index(lengths[0] if length is None else length)]
 
 
-def over_exact(heads: int, length: int | None = None) -> Statistic:
+@of_record
+def over_exact(record: Record, heads: int, length: int | None = None) -> np.ndarray:
     """(M,) the error over the exact one of the head that is best at the N of training."""
-
-    def statistic(record: Record) -> np.ndarray:
-        lengths, found = tested(config_of(record)), error(record, heads, length)
-        return found / EXACT(record, of="error")[lengths.index(lengths[0] if length is None else length)]
-
-    return statistic
+    lengths, found = binary.tested(config_of(record)), error(record, heads, length)
+    return found / binary.EXACT(record, of="error")[lengths.index(lengths[0] if length is None else length)]
 
 
-def over_first_order(length: int) -> Statistic:
+@of_record
+def over_first_order(record: Record, length: int) -> np.ndarray:
     """(M,) the error of one head over the first order in 1/N of the same head."""
-
-    def statistic(record: Record) -> np.ndarray:
-        best = (record.metrics[name] for name in ("scale", "rate"))
-        return error(record, 1, length) / softmax_expansion(length, record.config["input_size"], *best)
-
-    return statistic
+    best = (record.metrics[name] for name in ("scale", "rate"))
+    return error(record, 1, length) / softmax_expansion(length, record.config["input_size"], *best)
 
 
 def centred(record: Record, length: int | None = None) -> float:
@@ -81,42 +63,34 @@ def scale(record: Record) -> np.ndarray:
     Inputs are as likely as their negatives, so a head of -c and -eta has the error of one of c and eta.
     """
     error(record, 1)
-    mean = np.diagonal(LOGITS(record, heads=1)[:, 0], axis1=1, axis2=2).mean(axis=1)
-    return mean * np.sign(RATE(record, heads=1)[:, 0])
+    mean = np.diagonal(binary.LOGITS(record, heads=1)[:, 0], axis1=1, axis2=2).mean(axis=1)
+    return mean * np.sign(binary.RATE(record, heads=1)[:, 0])
 
 
 def off_identity(record: Record) -> np.ndarray:
     """(M,) distance of one head's logits from c I, over the norm of c I."""
     error(record, 1)
-    return statistics.off_identity(LOGITS(record, heads=1)[:, 0])
+    return statistics.off_identity(binary.LOGITS(record, heads=1)[:, 0])
 
 
 def rate(record: Record) -> np.ndarray:
     """(M,) size of the factor on one head's average of labels: eta."""
     error(record, 1)
-    return np.abs(RATE(record, heads=1)[:, 0])
+    return np.abs(binary.RATE(record, heads=1)[:, 0])
 
 
 def opposite(record: Record) -> np.ndarray:
     """(M,) whether a member's two heads end with opposite signs; with one sign they are one head."""
     error(record, 2)
-    return np.prod(RATE(record, heads=2), axis=1) < 0
+    return np.prod(binary.RATE(record, heads=2), axis=1) < 0
 
 
-def of_opposite(statistic: Statistic) -> Statistic:
-    """(M,) a statistic of two heads, NaN where they have one sign."""
-    return lambda record: np.where(opposite(record), statistic(record), np.nan)
-
-
-def uncancelled(heads: int) -> Statistic:
+@of_record
+def uncancelled(record: Record, heads: int) -> np.ndarray:
     """(M,) |sum of the heads' eta| over the sum of |eta|: what is left of the mean label."""
-
-    def statistic(record: Record) -> np.ndarray:
-        error(record, heads)
-        rates = RATE(record, heads=heads)
-        return np.abs(rates.sum(axis=1)) / np.abs(rates).sum(axis=1)
-
-    return statistic
+    error(record, heads)
+    rates = binary.RATE(record, heads=heads)
+    return np.abs(rates.sum(axis=1)) / np.abs(rates).sum(axis=1)
 
 
 _ADAM = "the rate falls to zero, so that Adam leaves some 1 % of a weight"
@@ -135,7 +109,7 @@ CLAIMS = (
         "two_heads",
         "Two heads of opposite sign end at the least error of a step of gradient descent on centred inputs (ratio; "
         "control: one head).",
-        of_opposite(over_centred(2)), near=1.0, tolerance=0.03, control=over_centred(1), headline=2,
+        among(opposite, over_centred(2)), near=1.0, tolerance=0.03, control=over_centred(1), headline=2,
         reason=f"{_SAMPLED}; a scale of the logits of .2, where small ones need large weights, costs 2 %",
         quick=Quick(0.08, f"{_SHORT}; few members have heads of opposite sign", NOT_RESOLVED),
     ),
@@ -163,7 +137,7 @@ CLAIMS = (
     claim(
         "cancel",
         "The mean label cancels between two heads of opposite sign (|sum| over sum of sizes; control: one head).",
-        of_opposite(uncancelled(2)), at_most=0.05, control=uncancelled(1),
+        among(opposite, uncancelled(2)), at_most=0.05, control=uncancelled(1),
         reason=f"{_ADAM}; a share f leaves f^2 eta^2 / N of error, which training removes",
     ),
     *(
@@ -181,7 +155,7 @@ CLAIMS = (
             f"two_heads_{n}",
             f"Tested at {n} examples, two heads of opposite sign have the error of the centred step that is best for "
             "200 (ratio; control: one head).",
-            of_opposite(over_centred(2, n)), near=1.0, tolerance=0.05, control=over_centred(1, n),
+            among(opposite, over_centred(2, n)), near=1.0, tolerance=0.05, control=over_centred(1, n),
             reason="as two_heads, and 1 % of the rate is of first order here",
         )
         for n in (50, 100, 400)
@@ -191,11 +165,7 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Error over training, at other lengths, and over the scale of the logits."""
-    figure, ((course, lengths, scales),) = axes_grid(3, 1, width=2.25, height=2.6)
-    _course(course, record)
-    _lengths(lengths, record)
-    _scales(scales, record)
-    return {"softmax_heads": figure}
+    return {"softmax_heads": panels.side_by_side(record, _course, _lengths, _scales, width=2.25, height=2.6)}
 
 
 def _look(heads: int) -> dict:
@@ -209,20 +179,19 @@ def _said(heads: int) -> str:
 def _course(axes: Axes, record: Record) -> None:
     for heads in record.config["heads"]:
         look = {name: _look(heads)[name] for name in ("color", "linestyle")}
-        errors = 2 * LOSS(record, heads=heads) / record.config["input_size"]
-        band(axes, STEPS(record), errors, label=_said(heads), **look)
-    for best in (EXACT(record, of="error")[0], centred(record)):
+        errors = 2 * binary.LOSS(record, heads=heads) / record.config["input_size"]
+        band(axes, binary.STEPS(record), errors, label=_said(heads), **look)
+    for best in (binary.EXACT(record, of="error")[0], centred(record)):
         axes.axhline(best, **THEORY)
-    axes.set(xlabel="training step", ylabel="error", yscale="log", title="training")
-    axes.legend(ncols=2, **panels.ABOVE)
+    panels.described(axes, 2, xlabel="training step", ylabel="error", yscale="log", title="training")
 
 
 def _lengths(axes: Axes, record: Record) -> None:
-    lengths = np.array(tested(config_of(record)))
+    lengths = np.array(binary.tested(config_of(record)))
     order = np.argsort(lengths)
     for heads in record.config["heads"]:
-        panels.bars(axes, lengths[order], ERROR(record, heads=heads)[:, order], _said(heads), _look(heads))
-    axes.plot(lengths[order], EXACT(record, of="error")[order], **THEORY, label="theory")
+        panels.bars(axes, lengths[order], binary.ERROR(record, heads=heads)[:, order], _said(heads), _look(heads))
+    axes.plot(lengths[order], binary.EXACT(record, of="error")[order], **THEORY, label="theory")
     fine = np.geomspace(lengths.min(), lengths.max(), 40)
     axes.plot(fine, [centred(record, m) for m in fine], **THEORY)
     axes.set(xlabel="examples at test", ylabel="error", xscale="log", yscale="log", title="longer prompts")
@@ -232,10 +201,9 @@ def _lengths(axes: Axes, record: Record) -> None:
 
 
 def _scales(axes: Axes, record: Record) -> None:
-    axes.plot(GRID, CURVE(record), **THEORY, label="theory")
+    axes.plot(binary.GRID, binary.CURVE(record), **THEORY, label="theory")
     if 1 in record.config["heads"]:
         look = {name: _look(1)[name] for name in ("color", "marker")}
         axes.plot(scale(record), error(record, 1), linestyle="none", markersize=3, label="trained", **look)
     axes.axvline(softmax_scale(record.config["input_size"])[0], color="0.6", linewidth=0.8)
-    axes.set(xlabel="scale of the logits c", ylabel="error", title="best scale")
-    axes.legend(ncols=2, **panels.ABOVE)
+    panels.described(axes, 2, xlabel="scale of the logits c", ylabel="error", title="best scale")

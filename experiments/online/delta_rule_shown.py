@@ -5,11 +5,10 @@ import numpy as np
 from experiments import panels, statistics
 from experiments.online import delta_rule as binary
 from experiments.online.delta_rule import Case, Config, closed_form
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record
 from icl_lab.claims import NOT_RESOLVED, NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import THEORY, Axes, Figure, band
-from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import lms_errors, tracking
 
 
@@ -31,14 +30,11 @@ def error(record: Record, kind: str, trained: int = 0, tested: int = 0) -> np.nd
     return binary.ERROR(record, stage=f"{kind}_{trained}", tested=tested)
 
 
-def over(kind: str, closed: str, trained: int = 0, tested: int = 0) -> Statistic:
+@of_record
+def over(record: Record, kind: str, closed: str, trained: int = 0, tested: int = 0) -> np.ndarray:
     """(M,) that error over the closed form of a kind of layer at the tested N."""
-
-    def statistic(record: Record) -> np.ndarray:
-        config = config_of(record)
-        return error(record, kind, trained, tested) / closed_form(config, Case(closed, length(config, tested)))
-
-    return statistic
+    config = config_of(record)
+    return error(record, kind, trained, tested) / closed_form(config, Case(closed, length(config, tested)))
 
 
 def ratio(kind: str, which: int) -> Statistic:
@@ -53,13 +49,10 @@ def matrix(record: Record, kind: str, of: str) -> np.ndarray:
     return binary.WEIGHTS(record, stage=f"{kind}_{config_of(record).lengths[0]}", of=of)
 
 
-def rate(kind: str, of: str) -> Statistic:
+@of_record
+def rate(record: Record, kind: str, of: str) -> np.ndarray:
     """(M,) mean diagonal of a matrix over 1/(D + 2)."""
-
-    def statistic(record: Record) -> np.ndarray:
-        return np.diagonal(matrix(record, kind, of), axis1=1, axis2=2).mean(1) * (config_of(record).input_size + 2)
-
-    return statistic
+    return np.diagonal(matrix(record, kind, of), axis1=1, axis2=2).mean(1) * (config_of(record).input_size + 2)
 
 
 def off_identity(kind: str, of: str) -> Statistic:
@@ -67,29 +60,23 @@ def off_identity(kind: str, of: str) -> Statistic:
     return lambda record: statistics.off_identity(matrix(record, kind, of))
 
 
-def walking(best: bool = True) -> Statistic:
+@of_record
+def walking(record: Record, best: bool = True) -> np.ndarray:
     """(M,) error on walking tasks over that at which LMS settles, at the best rate or at 1/(D + 2)."""
-
-    def statistic(record: Record) -> np.ndarray:
-        config = config_of(record)
-        if not config.walk:
-            raise NotRun("walking tasks")
-        d, s, q = config.walk_size, config.walk_noise, config.walk
-        b = tracking(d, s, q)[0] if best else 1 / (d + 2)
-        return binary.WALKING(record, of="error") / ((b**2 * s**2 + q) / (2 * b - (d + 2) * b**2))
-
-    return statistic
+    config = config_of(record)
+    if not config.walk:
+        raise NotRun("walking tasks")
+    d, s, q = config.walk_size, config.walk_noise, config.walk
+    b = tracking(d, s, q)[0] if best else 1 / (d + 2)
+    return binary.WALKING(record, of="error") / ((b**2 * s**2 + q) / (2 * b - (d + 2) * b**2))
 
 
-def named(who: str, name: str) -> Statistic:
+@of_record
+def named(record: Record, who: str, name: str) -> np.ndarray:
     """(M,) whether layers are given this name."""
-
-    def statistic(record: Record) -> np.ndarray:
-        if who.split("_")[1] not in record.config["algorithms"]:
-            raise NotRun(f"names of {who}")
-        return binary.NAMED(record, who=who, name=name)
-
-    return statistic
+    if who.split("_")[1] not in record.config["algorithms"]:
+        raise NotRun(f"names of {who}")
+    return binary.NAMED(record, who=who, name=name)
 
 
 _ADAM = "the learning rate falls to zero, which leaves some 1 % of a weight"
@@ -204,13 +191,9 @@ LABELS = {"linear": "linear attention", "delta": "DeltaNet", "normalised": "norm
 
 def figures(record: Record) -> dict[str, Figure]:
     """Error over N, loss over training, and the error over the examples of a walking task."""
-    config = config_of(record)
-    figure, (axes,) = axes_grid(3 if config.walk else 2, 1, width=3.2, height=2.9)
-    _lengths(axes[0], record)
-    _trainings(axes[1], record)
-    if config.walk:
-        _walking(axes[2], record)
-    for one in axes:
+    shown = (_lengths, _trainings, _walking)[: 3 if config_of(record).walk else 2]
+    figure = panels.side_by_side(record, *shown, width=3.2, height=2.9)
+    for one in figure.axes:
         one.legend(ncols=1, **panels.ABOVE)
     return {"delta_rule": figure}
 

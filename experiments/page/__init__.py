@@ -14,6 +14,7 @@ from experiments.page.drawing import AXIS, HEIGHT, RADIUS, UNIT, WIDTH, Picture,
 from experiments.page.explorables.birth import birth_context
 from experiments.page.explorables.fingerprint import fingerprint_context
 from experiments.page.explorables.layer import layer_context
+from experiments.page.explorables.names import names_context
 from experiments.page.explorables.weights import weights_context
 from experiments.page.numbers import formula
 from experiments.page.reading import Run, counted, papers_of, read
@@ -115,6 +116,7 @@ def _rendered(runs: list[Run], **context: Any) -> bytes:
         "layer": layer_context(),
         "watch": weights_context(),
         "print": fingerprint_context(),
+        "naming": names_context(),
         "birth": birth_context(),
         "citation": article.citation(CITATION),
     }

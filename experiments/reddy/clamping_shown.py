@@ -3,15 +3,14 @@
 import numpy as np
 
 from experiments.onsets import crossing
-from experiments.panels import ABOVE
+from experiments.panels import described
 from experiments.reddy.clamping import CURVE, PARTS, STEPS, conditions
-from experiments.reddy.names import CONDITIONS
+from experiments.reddy.panels import CONDITIONS
 from experiments.reddy.statistics import control_learns, onset_times, or_last, present
-from experiments.statistics import Statistic
+from experiments.statistics import of_record
 from icl_lab.claims import NOT_REACHED, Quick
 from icl_lab.lab import Record, claims_of
-from icl_lab.lab.style import Axes, Figure, band
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import Axes, Figure, band, panels
 
 
 def onsets(record: Record, condition: str) -> np.ndarray:
@@ -19,74 +18,58 @@ def onsets(record: Record, condition: str) -> np.ndarray:
     return onset_times(CURVE(record, condition=condition, metric="ic"), STEPS(record), record.config)
 
 
+@of_record
 def delay(record: Record, condition: str) -> np.ndarray:
     """(M,) how much later the onset is than that of the member's control, over the steps for which a part is frozen.
 
-    Infinite where it never comes; no value where the control's does not.
+    Infinite where it never comes, so that such a member counts against a claim that it is short; no value where the
+    control's does not.
     """
     return (onsets(record, condition) - present(onsets(record, "control"))) / record.config["hold"]
 
 
+@of_record
 def least_delay(record: Record, condition: str) -> np.ndarray:
-    """(M,) the delay, up to the last step where the onset never comes: a lower bound."""
+    """(M,) the delay, up to the last step where the onset never comes: a lower bound, for a claim that it is long."""
     times = or_last(onsets(record, condition), STEPS(record))
     return (times - present(onsets(record, "control"))) / record.config["hold"]
 
 
-def _delay(condition: str) -> Statistic:
-    """(M,) the delay; a member that never learns counts against a claim that it is short."""
-    return lambda record: delay(record, condition)
-
-
-def _least_delay(condition: str) -> Statistic:
-    """(M,) a lower bound of the delay, for a claim that it is long."""
-    return lambda record: least_delay(record, condition)
-
-
-def _less_than(other: str, condition: str) -> Statistic:
+@of_record
+def _less_than(record: Record, other: str, condition: str) -> np.ndarray:
     """(M,) paired difference of two delays, at least; an ``other`` that alone never learns counts against it."""
-
-    def statistic(record: Record) -> np.ndarray:
-        never = np.isinf(onsets(record, condition)) & np.isinf(onsets(record, other))
-        return np.where(never, np.nan, least_delay(record, condition) - delay(record, other))
-
-    return statistic
+    never = np.isinf(onsets(record, condition)) & np.isinf(onsets(record, other))
+    return np.where(never, np.nan, least_delay(condition)(record) - delay(other)(record))
 
 
-def _moved(name: str) -> Statistic:
+@of_record
+def _moved(record: Record, name: str) -> np.ndarray:
     """(M,) rise of a measure at the control's onset where the classifier was frozen, as a share of the control's rise.
 
     No value where the control's onset lies within the time frozen, or there is none.
     """
-
-    def statistic(record: Record) -> np.ndarray:
-        steps, control = STEPS(record), CURVE(record, condition="control", metric=name)
-        found = onsets(record, "control")
-        at = np.searchsorted(steps, or_last(found, steps))
-        rises = [
-            np.take_along_axis(CURVE(record, condition=one, metric=name), at[:, None], 1)[:, 0] - control[:, 0]
-            for one in ("cla_held", "control")
-        ]
-        judged = np.isfinite(found) & (found > record.config["hold"])
-        return np.where(judged, rises[0] / np.where(judged, rises[1], 1.0), np.nan)
-
-    return statistic
+    steps, control = STEPS(record), CURVE(record, condition="control", metric=name)
+    found = onsets(record, "control")
+    at = np.searchsorted(steps, or_last(found, steps))
+    rises = [
+        np.take_along_axis(CURVE(record, condition=one, metric=name), at[:, None], 1)[:, 0] - control[:, 0]
+        for one in ("cla_held", "control")
+    ]
+    judged = np.isfinite(found) & (found > record.config["hold"])
+    return np.where(judged, rises[0] / np.where(judged, rises[1], 1.0), np.nan)
 
 
-def _cla_without(condition: str) -> Statistic:
+@of_record
+def _cla_without(record: Record, condition: str) -> np.ndarray:
     """(M,) rise of CLA up to the last measurement while a part is frozen, as a share of the control's rise.
 
     The measurement at the last of these steps is the first one without the clamp. No value where the control's CLA has
     risen by less than ``RISE`` by then.
     """
-
-    def statistic(record: Record) -> np.ndarray:
-        at = np.searchsorted(STEPS(record), record.config["hold"]) - 1
-        held, free = (CURVE(record, condition=name, metric="cla") for name in (condition, "control"))
-        rise = free[:, at] - free[:, 0]
-        return np.where(rise >= RISE, (held[:, at] - held[:, 0]) / np.maximum(rise, RISE), np.nan)
-
-    return statistic
+    at = np.searchsorted(STEPS(record), record.config["hold"]) - 1
+    held, free = (CURVE(record, condition=name, metric="cla") for name in (condition, "control"))
+    rise = free[:, at] - free[:, 0]
+    return np.where(rise >= RISE, (held[:, at] - held[:, 0]) / np.maximum(rise, RISE), np.nan)
 
 
 def _cla_time(record: Record) -> np.ndarray:
@@ -121,7 +104,7 @@ LEARNED = control_learns(onsets)
 CLAIMS = (
     claim(
         "cla_delays", "Freezing the classifier delays the onset by most of the time frozen (delay over that time).",
-        _least_delay("cla_held"), at_least=0.5, headline=1,
+        least_delay("cla_held"), at_least=0.5, headline=1,
         falsified_by="an onset that comes no later with the classifier frozen",
         reason="what must move first costs all of that time, what comes later none of it",
         quick=Quick(0.0, "100 steps; at this rate the onset comes after 2,000", NOT_REACHED, LEARNED),
@@ -130,7 +113,7 @@ CLAIMS = (
         claim(
             f"{name}_does_not_delay",
             f"Freezing {_NAMES[name]} while CLA is learned delays the onset by less than half of that time.",
-            _delay(f"{name}_held"), at_most=0.5, control=_least_delay("cla_held"),
+            delay(f"{name}_held"), at_most=0.5, control=least_delay("cla_held"),
             headline=2 if name == "ila1" else 0,
             falsified_by="an onset that waits until the attention is released",
             reason="the same half; it says nothing of later times: in this one the control's ILA1 hardly moves",
@@ -186,8 +169,8 @@ CLAIMS = (
     claim(
         "attention_lost",
         "Queries and keys that start afresh after the time for which parts are frozen cost less than half of it.",
-        _delay("attention_lost"), at_most=0.5, reason="the slow phase learns to answer, not to attend",
-        control=_least_delay("answer_lost"),
+        delay("attention_lost"), at_most=0.5, reason="the slow phase learns to answer, not to attend",
+        control=least_delay("answer_lost"),
     ),
     claim(
         "answer_before_attention",
@@ -225,7 +208,7 @@ _TITLES = dict(zip(PARTS, ("parts frozen", "parts given or lost")))
 
 def _curves(record: Record) -> Figure:
     parts = [part for part in PARTS if record.config["only"] in ("all", part)]
-    figure, rows = axes_grid(len(MEASURES), len(parts))
+    figure, rows = panels(len(MEASURES), len(parts))
     steps = STEPS(record)
     for part, row in zip(parts, rows):
         shown = ("control", *PARTS[part])
@@ -235,18 +218,16 @@ def _curves(record: Record) -> Figure:
                 look = LOOKS[condition] | {"markersize": 3, "markevery": (i * every // len(shown), every)}
                 band(axes, steps, CURVE(record, condition=condition, metric=name), label=CONDITIONS[condition], **look)
             axes.axvspan(0, record.config["hold"], color="0.92", zorder=0, label="frozen")
-            axes.set(xlabel="training step", ylabel=label, title=_TITLES[part])
-            axes.set_ylim(-0.02, 1.02)
-            axes.legend(ncols=2, **ABOVE)
+            described(axes, 2, xlabel="training step", ylabel=label, title=_TITLES[part], ylim=(-0.02, 1.02))
     return figure
 
 
 def _delays(record: Record) -> Figure:
     """Each member as a small marker, the median as a large one; one without an onset as if it came at the last step."""
-    figure, ((axes,),) = axes_grid(1, 1, shape=0.45)
+    figure, ((axes,),) = panels(1, 1, shape=0.45)
     shown = conditions(record.config["only"])[1:]
     for at, condition in enumerate(shown):
-        _points(axes, at, least_delay(record, condition), LOOKS[condition])
+        _points(axes, at, least_delay(condition)(record), LOOKS[condition])
     for value in (0, 1):
         axes.axhline(value, color="0.6", linewidth=0.8)
     axes.set_xticks(range(len(shown)), [CONDITIONS[name].replace(", c", ",\nc") for name in shown], rotation=30)

@@ -8,8 +8,7 @@ from experiments.reddy.statistics import control_learns, learned, onset_times, o
 from experiments.statistics import Statistic
 from icl_lab.claims import NOT_REACHED, Quick
 from icl_lab.lab import Record, claims_of
-from icl_lab.lab.style import Figure, band
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import Figure, band, panels
 
 ACCURACY = CURVE.at(metric="ic")
 
@@ -25,10 +24,6 @@ def _change(name: str) -> Statistic:
     Infinite, against the claim, where it never comes with the curriculum; no value where it never comes without.
     """
     return lambda record: onsets(record, name) / present(onsets(record, "control")) - 1
-
-
-def _learned(name: str) -> Statistic:
-    return lambda record: learned(ACCURACY(record, curriculum=name), 0.9)
 
 
 claim = claims_of("reddy.curriculum", "Reddy 2023, discussion", presets=["lab"], minimum_members=6)
@@ -59,7 +54,8 @@ CLAIMS = (
     ),
     claim(
         "length_learned", "Growing contexts end at the whole task (share of members with accuracy .9 on novel "
-        "classes).", _learned("length"), at_least=0.5, interval="wilson", reason="most members must do it",
+        "classes).", lambda record: learned(ACCURACY(record, curriculum="length"), 0.9), at_least=0.5,
+        interval="wilson", reason="most members must do it",
     ),
 )  # fmt: skip
 
@@ -73,7 +69,7 @@ LOOKS: dict[str, dict] = {
 
 def figures(record: Record) -> dict[str, Figure]:
     """Accuracy and level over training, and each member's onset against its control's."""
-    figure, (row,) = axes_grid(3, 1)
+    figure, (row,) = panels(3, 1)
     steps = STEPS(record)
     for name, label in CURRICULA.items():
         look = LOOKS[name] | {"label": label, "markevery": max(1, len(steps) // 6), "markersize": 3}
@@ -92,7 +88,6 @@ def figures(record: Record) -> dict[str, Figure]:
         axes.legend(ncols=2, **ABOVE)
     ends = [0, steps[-1]]
     row[2].plot(ends, ends, color="0.6", linewidth=0.8)
-    row[2].set_xlabel("onset without a curriculum (step)")
-    row[2].set(ylabel="onset with it (step)", title="every member")
+    row[2].set(xlabel="onset without a curriculum (step)", ylabel="onset with it (step)", title="every member")
     row[2].legend(ncols=2, **ABOVE)
     return {"curriculum": figure}

@@ -5,15 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from experiments.panels import ABOVE, SERIES
+from experiments.panels import ABOVE, SERIES, described
 from experiments.reddy.data_dependence import CURVES, chosen
 from experiments.reddy.panels import SOLUTIONS, guess_line
 from experiments.reddy.statistics import guesses
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record, place_of
 from icl_lab.claims import FAILS, NOT_REACHED, Criterion, Quick
-from icl_lab.lab import Claim, NotRun, Record, claims_of
-from icl_lab.lab.style import Figure, band
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab import Claim, Record, claims_of
+from icl_lab.lab.style import Figure, band, panels
 
 
 def in_context(record: Record, model: str, sweep: str) -> np.ndarray:
@@ -42,30 +41,22 @@ Measure = Callable[[Record, str, str], np.ndarray]
 
 def _of_burstiness(measure: Measure, record: Record, model: str, burstiness: int) -> np.ndarray:
     """(M, classes) at one B of the first sweep."""
-    grid = list(record.config["burstiness_grid"])
-    if burstiness not in grid:
-        raise NotRun(f"burstiness {burstiness}")
-    return measure(record, model, "classes")[:, :, grid.index(burstiness)]
+    at = place_of(record, "burstiness_grid", burstiness, f"burstiness {burstiness}")
+    return measure(record, model, "classes")[:, :, at]
 
 
-def _classes(measure: Measure, model: str) -> Statistic:
+@of_record
+def _classes(record: Record, measure: Measure, model: str) -> np.ndarray:
     """(M,) at the largest K less at the smallest, B = 1."""
-
-    def statistic(record: Record) -> np.ndarray:
-        values = _of_burstiness(measure, record, model, 1)
-        return values[:, -1] - values[:, 0]
-
-    return statistic
+    values = _of_burstiness(measure, record, model, 1)
+    return values[:, -1] - values[:, 0]
 
 
-def _burstiness(measure: Measure, model: str) -> Statistic:
+@of_record
+def _burstiness(record: Record, measure: Measure, model: str) -> np.ndarray:
     """(M,) at the largest B less at B = 1, mean over K."""
-
-    def statistic(record: Record) -> np.ndarray:
-        largest = _of_burstiness(measure, record, model, max(record.config["burstiness_grid"]))
-        return (largest - _of_burstiness(measure, record, model, 1)).mean(1)
-
-    return statistic
+    largest = _of_burstiness(measure, record, model, max(record.config["burstiness_grid"]))
+    return (largest - _of_burstiness(measure, record, model, 1)).mean(1)
 
 
 def _capacity(model: str) -> Statistic:
@@ -75,14 +66,11 @@ def _capacity(model: str) -> Statistic:
     ]
 
 
-def _spread(measure: Measure, model: str) -> Statistic:
+@of_record
+def _spread(record: Record, measure: Measure, model: str) -> np.ndarray:
     """(M,) at the largest spread less at the smallest."""
-
-    def statistic(record: Record) -> np.ndarray:
-        values = measure(record, model, "spread")
-        return values[:, -1] - values[:, 0]
-
-    return statistic
+    values = measure(record, model, "spread")
+    return values[:, -1] - values[:, 0]
 
 
 def _preference(model: str, end: int) -> Statistic:
@@ -99,19 +87,11 @@ def _next_to_one(record: Record) -> int:
     return int(np.abs(np.array(record.config["exponent_grid"]) - 1).argmin())
 
 
-def _both(model: str) -> Statistic:
-    """(M,) the smaller of the two at the exponent next to 1."""
-    return lambda record: _smaller(record, model)[:, _next_to_one(record)]
-
-
-def _peak(model: str) -> Statistic:
+@of_record
+def _peak(record: Record, model: str) -> np.ndarray:
     """(M,) the smaller of the two at the exponent next to 1, less its better at the two ends."""
-
-    def statistic(record: Record) -> np.ndarray:
-        both = _smaller(record, model)
-        return both[:, _next_to_one(record)] - np.maximum(both[:, 0], both[:, -1])
-
-    return statistic
+    both = _smaller(record, model)
+    return both[:, _next_to_one(record)] - np.maximum(both[:, 0], both[:, -1])
 
 
 STILL = 0.02
@@ -234,7 +214,8 @@ def _claims(model: str, figure: str) -> tuple[Claim, ...]:
         ),
         claim(
             "both", "at the exponent next to 1 both are learned (the smaller of score and in-weights accuracy).",
-            _both(model), at_least=0.5, reason="high: more than half of the range from 0 to 1",
+            lambda record: _smaller(record, model)[:, _next_to_one(record)], at_least=0.5,
+            reason="high: more than half of the range from 0 to 1",
         ),
         claim(
             "both_peak", "the smaller of score and in-weights accuracy is larger at the exponent next to 1 than at "
@@ -259,7 +240,7 @@ def figures(record: Record) -> dict[str, Figure]:
         models = [model for model in TITLES if (model, name) in parts]
         if models:
             across = columns if columns > 1 else len(models)
-            figure, axes = axes_grid(across, len(models) if columns > 1 else 1)
+            figure, axes = panels(across, len(models) if columns > 1 else 1)
             for i, model in enumerate(models):
                 draw(axes[i] if columns > 1 else axes[0, i : i + 1], record, model, name)
             found[name] = figure
@@ -276,10 +257,8 @@ def _classes_panels(row: np.ndarray, record: Record, model: str, sweep: str) -> 
             band(axes, x, values[:, :, i], label=f"B = {copies}", **SERIES[i % len(SERIES)])
         axes.set_xscale("log", base=2)
         axes.set_xticks(x, [str(k) for k in x])
-        axes.set_xlabel("classes K")
-        axes.set_ylabel(label)
-        axes.set_ylim(-0.03, 1.03)
-        axes.legend(title=TITLES[model], ncols=len(record.config["burstiness_grid"]), **ABOVE)
+        axes.set(xlabel="classes K", ylabel=label.split()[-1], ylim=(-0.03, 1.03))
+        axes.legend(title=f"{TITLES[model]}: {label}", ncols=len(record.config["burstiness_grid"]), **ABOVE)
 
 
 def _accuracies_panel(row: np.ndarray, record: Record, model: str, sweep: str) -> None:
@@ -295,6 +274,4 @@ def _accuracies_panel(row: np.ndarray, record: Record, model: str, sweep: str) -
     else:
         axes.set_xlabel(r"rank-frequency exponent $\alpha$")
     guess_line(axes, guesses(record.config, sweep), x)
-    axes.set_ylabel("accuracy")
-    axes.set_ylim(-0.03, 1.03)
-    axes.legend(title=f"{TITLES[model]}, K = {k}", ncols=1, **ABOVE)
+    described(axes, 1, f"{TITLES[model]}, K = {k}", ylabel="accuracy", ylim=(-0.03, 1.03))

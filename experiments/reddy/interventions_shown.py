@@ -6,9 +6,9 @@ import numpy as np
 
 from experiments.panels import SERIES
 from experiments.reddy.interventions import CONTROL, CURVE, GIVEN, HELD, PRESETS, STARTS, STEPS, held
-from experiments.reddy.names import CONDITIONS
+from experiments.reddy.panels import CONDITIONS
 from experiments.reddy.statistics import onset_times, or_last, present
-from experiments.statistics import Statistic
+from experiments.statistics import of_record
 from icl_lab.lab import Record, claims_of
 from icl_lab.lab.style import Axes, Figure, panels
 
@@ -19,21 +19,18 @@ def onset_of(record: Record, n: int, condition: str) -> np.ndarray:
     return onset_times(curves, STEPS(record, n=n), record.config, context_length=n)
 
 
-def remaining(n: int, condition: str) -> Statistic:
+@of_record
+def remaining(record: Record, n: int, condition: str) -> np.ndarray:
     """(M,) what is left of the wait after the release (or from the start, where a part is given), over the control's.
 
     At most up to the last step; NaN where the control has no onset, or where the window ends before it.
     """
-
-    def statistic(record: Record) -> np.ndarray:
-        found, control = onset_of(record, n, condition), present(onset_of(record, n, CONTROL))
-        steps = STEPS(record, n=n)
-        _, window = held(record.config["windows"]).get(condition, ("", 0.0))
-        start = steps[-1] * window
-        judged = (start == 0) | (control < start)
-        return np.where(judged, np.maximum(or_last(found, steps) - start, 0) / control, np.nan)
-
-    return statistic
+    found, control = onset_of(record, n, condition), present(onset_of(record, n, CONTROL))
+    steps = STEPS(record, n=n)
+    _, window = held(record.config["windows"]).get(condition, ("", 0.0))
+    start = steps[-1] * window
+    judged = (start == 0) | (control < start)
+    return np.where(judged, np.maximum(or_last(found, steps) - start, 0) / control, np.nan)
 
 
 def delay(record: Record, n: int, condition: str) -> np.ndarray:

@@ -3,26 +3,18 @@
 import numpy as np
 
 from experiments.onsets import onset
-from experiments.panels import ABOVE, SERIES, family
+from experiments.panels import ABOVE, SERIES, described, family
 from experiments.reddy.label_count import CURVE, STEPS, chosen
 from experiments.reddy.statistics import guess, learned, present, solved
-from experiments.statistics import Statistic
+from experiments.statistics import of_record
 from icl_lab.claims import Quick
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.intervals import wilson_interval
-from icl_lab.lab.style import Axes, Figure
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import Axes, Figure, panels
 from icl_lab.prompts import NOVEL_CLASSES
 
-
-def accuracy(record: Record, n: int, labels: int) -> np.ndarray:
-    """(M, R) in-context accuracy over training."""
-    return CURVE(record, n=n, labels=labels, metric="ic")
-
-
-def steps_of(record: Record, n: int, labels: int) -> np.ndarray:
-    """(R,) steps at which the accuracy was measured."""
-    return STEPS(record, n=n, labels=labels)
+ACCURACY = CURVE.at(metric="ic")
+"""(M, R) in context, over training."""
 
 
 def labels_of(record: Record, n: int) -> list[int]:
@@ -35,44 +27,35 @@ def level(record: Record, n: int) -> float:
     return solved(record.config, context_length=n)
 
 
-def _learned(n: int, first: int, last: int = NOVEL_CLASSES) -> Statistic:
+@of_record
+def _learned(record: Record, n: int, first: int, last: int = NOVEL_CLASSES) -> np.ndarray:
     """(M,) 1 where a member has learned at the end at every L from ``first`` to ``last``."""
-
-    def statistic(record: Record) -> np.ndarray:
-        labels = [value for value in labels_of(record, n) if first <= value <= last]
-        if not labels:
-            raise NotRun(f"N = {n} with L from {first} to {last}")
-        return np.min([learned(accuracy(record, n, value), level(record, n)) for value in labels], axis=0)
-
-    return statistic
+    labels = [value for value in labels_of(record, n) if first <= value <= last]
+    if not labels:
+        raise NotRun(f"N = {n} with L from {first} to {last}")
+    return np.min([learned(ACCURACY(record, n=n, labels=value), level(record, n)) for value in labels], axis=0)
 
 
-def _as_many(n: int) -> Statistic:
+@of_record
+def _as_many(record: Record, n: int) -> np.ndarray:
     """(M,) 1 where a member has learned at L = N; none where it has not at every L >= 2N: it may need more steps."""
-
-    def statistic(record: Record) -> np.ndarray:
-        return np.where(_learned(n, 2 * n)(record) == 1, _learned(n, n, n)(record), np.nan)
-
-    return statistic
+    return np.where(_learned(n, 2 * n)(record) == 1, _learned(n, n, n)(record), np.nan)
 
 
-def _delay(n: int, few: int, more: int | None = None) -> Statistic:
+@of_record
+def _delay(record: Record, n: int, few: int, more: int | None = None) -> np.ndarray:
     """(M,) log2 of the onset with ``few`` labels over that with ``more``, the next L that was trained if None.
 
     With few labels a member that never learns counts as at the end, a lower bound; with more it has no value.
     """
-
-    def statistic(record: Record) -> np.ndarray:
-        others = [labels for labels in labels_of(record, n) if labels > few and labels == (more or labels)]
-        if not others or few not in labels_of(record, n):
-            raise NotRun(f"N = {n} with L = {few} and L = {more or 'more'}")
-        late, soon = (
-            onset(accuracy(record, n, labels), steps_of(record, n, labels), level(record, n))
-            for labels in (few, others[0])
-        )
-        return np.log2(np.minimum(late, steps_of(record, n, few)[-1]) / present(soon))
-
-    return statistic
+    others = [labels for labels in labels_of(record, n) if labels > few and labels == (more or labels)]
+    if not others or few not in labels_of(record, n):
+        raise NotRun(f"N = {n} with L = {few} and L = {more or 'more'}")
+    late, soon = (
+        onset(ACCURACY(record, n=n, labels=labels), STEPS(record, n=n, labels=labels), level(record, n))
+        for labels in (few, others[0])
+    )
+    return np.log2(np.minimum(late, STEPS(record, n=n, labels=few)[-1]) / present(soon))
 
 
 claim = claims_of("reddy.label_count", "Reddy 2023, Fig. A.5", minimum_members=6)
@@ -128,17 +111,15 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """In-context accuracy of every member over training, one panel an N; the fraction that has learned; how late."""
     lengths = sorted({n for n, _ in chosen(record.config)})
-    figure, (courses, (fractions, waits, *rest)) = axes_grid(max(len(lengths), 2), 2)
+    figure, (courses, (fractions, waits, *rest)) = panels(max(len(lengths), 2), 2)
     for axes in (*courses[len(lengths) :], *rest):
         axes.set_axis_off()
     for axes, n in zip(courses, lengths):
         for labels, look in zip(labels_of(record, n), family(len(labels_of(record, n)))):
-            axes.plot(steps_of(record, n, labels), accuracy(record, n, labels).T, linewidth=0.9, **look)
+            axes.plot(STEPS(record, n=n, labels=labels), ACCURACY(record, n=n, labels=labels).T, linewidth=0.9, **look)
             axes.plot([], [], label=f"L = {labels}", **look)
         axes.axhline(guess(record.config, context_length=n), color="0.6", linewidth=0.7, label="B/N")
-        axes.set_xlabel("training step")
-        axes.set_ylabel("in-context accuracy")
-        axes.set_ylim(-0.03, 1.03)
+        axes.set(xlabel="training step", ylabel="in-context accuracy", ylim=(-0.03, 1.03))
         axes.legend(title=f"N = {n}, every member", ncols=3, **ABOVE)
     _fractions(fractions, record, lengths)
     _waits(waits, record, lengths)
@@ -149,22 +130,16 @@ def _fractions(axes: Axes, record: Record, lengths: list[int]) -> None:
     """The fraction of members that has learned, with its 95 % Wilson interval, against L/N."""
     for i, n in enumerate(lengths):
         ratios = np.array(labels_of(record, n)) / n
-        curves = [accuracy(record, n, labels) for labels in labels_of(record, n)]
+        curves = [ACCURACY(record, n=n, labels=labels) for labels in labels_of(record, n)]
         found = [wilson_interval(learned(c, level(record, n))) for c in curves]
         share = np.array([estimate for estimate, _ in found])
         ends = np.array([[estimate - low, high - estimate] for estimate, (low, high) in found])
-        axes.errorbar(
-            ratios * _apart(i, lengths),
-            share,
-            np.maximum(ends, 0).T,
-            label=f"N = {n}",
-            capsize=2,
-            **SERIES[i % len(SERIES)],
-        )
+        look = SERIES[i % len(SERIES)] | {"label": f"N = {n}", "capsize": 2}
+        axes.errorbar(ratios * _apart(i, lengths), share, np.maximum(ends, 0).T, **look)
     _against_labels(axes, record, lengths)
-    axes.set_ylabel("fraction that has learned")
-    axes.set_ylim(-0.03, 1.03)
-    axes.legend(title="95 % interval", ncols=len(lengths), **ABOVE)
+    described(
+        axes, len(lengths), "members that learn, 95 % interval", ylabel="fraction that has learned", ylim=(-0.03, 1.03)
+    )
 
 
 def _waits(axes: Axes, record: Record, lengths: list[int]) -> None:
@@ -173,8 +148,8 @@ def _waits(axes: Axes, record: Record, lengths: list[int]) -> None:
         look = SERIES[i % len(SERIES)]
         medians = []
         for labels in labels_of(record, n):
-            steps, at = steps_of(record, n, labels), labels / n * _apart(i, lengths)
-            times = onset(accuracy(record, n, labels), steps, level(record, n))
+            steps, at = STEPS(record, n=n, labels=labels), labels / n * _apart(i, lengths)
+            times = onset(ACCURACY(record, n=n, labels=labels), steps, level(record, n))
             there = np.isfinite(times)
             axes.plot(np.full(there.sum(), at), times[there], look["marker"], color=look["color"], markersize=3)
             if not there.all():
@@ -184,9 +159,7 @@ def _waits(axes: Axes, record: Record, lengths: list[int]) -> None:
         axes.plot(at[np.isfinite(median)], median[np.isfinite(median)], label=f"N = {n}, median", **look)
     axes.plot([], [], "^", color="0.3", markerfacecolor="none", label="not by the last step")
     _against_labels(axes, record, lengths)
-    axes.set_yscale("log")
-    axes.set_ylabel("training step of the onset")
-    axes.legend(title="every member", ncols=2, **ABOVE)
+    described(axes, 2, "onset of every member", yscale="log", ylabel="training step of the onset")
 
 
 def _apart(i: int, lengths: list[int]) -> float:

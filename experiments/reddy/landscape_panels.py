@@ -50,9 +50,7 @@ def maps(record: Record, quantity: Quantity, labels: int) -> Figure:
             filled = axes.contourf(
                 BETA_1(record), ALPHA(record), np.minimum(quantity(record, form=form)[i], top), levels=levels
             )
-            axes.set_title(rf"{NAMES[form]}, $\xi$ = {xi:g}")
-            axes.set_xlabel(BETA_LABEL)
-            axes.set_ylabel(ALPHA_LABEL)
+            axes.set(title=rf"{NAMES[form]}, $\xi$ = {xi:g}", xlabel=BETA_LABEL, ylabel=ALPHA_LABEL)
             axes.grid(False)
             if labels > n:
                 path = PATH(record, form=form)
@@ -60,8 +58,7 @@ def maps(record: Record, quantity: Quantity, labels: int) -> Figure:
                 axes.plot(path[:, 0], path[:, 1], color="black", linewidth=1.0)
                 at = int(np.argmax(path[:, 2] >= xi)) if path[-1, 2] >= xi else len(path) - 1
                 axes.plot(*path[at, :2], color="white", marker="o", markeredgecolor="black", linestyle="")
-            axes.set_xlim(BETA_1(record)[0], BETA_1(record)[-1])
-            axes.set_ylim(ALPHA(record)[0], ALPHA(record)[-1])
+            axes.set(xlim=(BETA_1(record)[0], BETA_1(record)[-1]), ylim=(ALPHA(record)[0], ALPHA(record)[-1]))
     figure.colorbar(filled, ax=rows, label="loss (nats)", shrink=0.7, ticks=np.arange(0, top, 0.5))
     return figure
 
@@ -72,8 +69,7 @@ def course_panel(axes: Axes, record: Record) -> None:
         axes.plot(TIMES(record, form=form), LOSS(record, form=form), color=color, linestyle=dash, label=NAMES[form])
     axes.axhline(np.log(record.config["context_length"]), **THEORY, label="log N")
     axes.set(xscale="log", xlim=_SHOWN, ylim=(-0.1, None), xlabel="flow time, from the origin", ylabel="loss (nats)")
-    axes.set_title("loss along the flow")
-    axes.legend()
+    panels.described(axes, title="loss along the flow")
 
 
 def logits_panel(axes: Axes, record: Record) -> None:
@@ -83,8 +79,7 @@ def logits_panel(axes: Axes, record: Record) -> None:
         path = PATH(record, form="simplified")[:, logit]
         axes.plot(TIMES(record, form="simplified"), path, color=color, linestyle=dash, label=name)
     axes.set(xscale="log", xlim=_SHOWN, xlabel="flow time, from the origin", ylabel="logit")
-    axes.set_title("logits along the flow, simplified")
-    axes.legend()
+    panels.described(axes, title="logits along the flow, simplified")
 
 
 def lengths_panel(axes: Axes, record: Record) -> None:
@@ -112,15 +107,12 @@ def factors_panel(axes: Axes, record: Record) -> None:
 
 
 def _logarithmic(axes: Axes, x: Sequence[float], label: str) -> None:
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    axes.set(xscale="log", yscale="log")
     axes.set_xticks(x, [f"{value:.3g}" for value in x])
     low, high = axes.get_ylim()
     axes.set_yticks(ticks := [t for t in (20, 50, 100, 200, 500, 1000) if low < t < high], [str(t) for t in ticks])
     axes.minorticks_off()
-    axes.set_xlabel(label)
-    axes.set_ylabel("flow time to the cliff")
-    axes.legend()
+    panels.described(axes, xlabel=label, ylabel="flow time to the cliff")
 
 
 def plane_panel(axes: Axes, record: Record) -> None:
@@ -134,13 +126,10 @@ def plane_panel(axes: Axes, record: Record) -> None:
     for path in EQUAL_PATHS(record, form="mean_field"):
         axes.plot(path[:, 1], path[:, 2], color="black", linewidth=0.9)
         axes.plot(*path[0, 1:], color="black", marker="o", linestyle="")
-    axes.set_xlim(plane[0], plane[-1])
-    axes.set_ylim(plane[0], plane[-1])
+    axes.set(xlim=(plane[0], plane[-1]), ylim=(plane[0], plane[-1]))
     axes.grid(False)
-    axes.set_xlabel(ALPHA_LABEL)
-    axes.set_ylabel(XI_LABEL)
-    axes.set_title(rf"mean field, L = N = {n}, $\beta_1$ = 0")
-    axes.figure.colorbar(filled, ax=axes, label="loss - log N", format="%.2f")
+    axes.set(xlabel=ALPHA_LABEL, ylabel=XI_LABEL, title=rf"mean field at $L = N = {n}$, $\beta_1 = 0$")
+    axes.figure.colorbar(filled, ax=axes, label="loss less log N", format="%.2g", ticks=levels[::7])
 
 
 def escape_panel(axes: Axes, record: Record) -> None:
@@ -149,7 +138,7 @@ def escape_panel(axes: Axes, record: Record) -> None:
     scales = np.array(config["scales"])
     at = list(config["saddle_lengths"]).index(config["context_length"])
     for form, (color, _, marker) in LOOKS.items():
-        for side, (filled, way) in enumerate((("full", "right label"), ("none", "away"))):
+        for side, (filled, way) in enumerate((("full", "to the label"), ("none", "away from it"))):
             times = ESCAPE(record, form=form)[at, side]
             label = f"{NAMES[form]}, {way}"
             axes.plot(scales, times, color=color, linestyle="", marker=marker, fillstyle=filled, label=label)
@@ -157,9 +146,9 @@ def escape_panel(axes: Axes, record: Record) -> None:
             name = "log(1/s) / rate" if (form, side) == ("mean_field", 1) else None
             axes.plot(scales, line, **THEORY, linewidth=0.9, label=name)
     axes.set_xscale("log")
-    axes.set_xlabel(f"size s of the start, at L = N = {config['context_length']}")
+    axes.set_xlabel(f"size s of the start, $L = N = {config['context_length']}$")
     axes.set_ylabel("flow time to the cliff")
-    axes.legend(ncols=2, **panels.ABOVE)
+    axes.legend(title="leaving the saddle", ncols=2, **panels.ABOVE)
 
 
 def random_panel(axes: Axes, record: Record) -> None:
@@ -170,6 +159,5 @@ def random_panel(axes: Axes, record: Record) -> None:
     every = np.concatenate([RANDOM_PREDICTED(record, form=form) for form in NAMES])
     span = [every.min(), every.max()]
     axes.plot(span, span, **THEORY, label="equal")
-    axes.set_xlabel("time to the cliff, predicted")
-    axes.set_ylabel("flow time to the cliff")
-    axes.legend(title="random starts at L = N", ncols=2, **panels.ABOVE)
+    axes.set(xlabel="time to the cliff, predicted", ylabel="flow time to the cliff")
+    axes.legend(title="random starts, L = N", ncols=2, **panels.ABOVE)

@@ -4,30 +4,14 @@ from typing import Any
 
 import numpy as np
 
+from experiments.panels import side_by_side
+from experiments.reddy import landscape as binary
 from experiments.reddy import landscape_panels as drawn
-from experiments.reddy.landscape import (
-    EQUAL_MAP,
-    ESCAPE,
-    LENGTHS_LOSS,
-    MAP,
-    PATH,
-    RANDOM,
-    RANDOM_PREDICTED,
-    RATE,
-    SADDLE_RATE_ERROR,
-    SADDLE_SLOPE,
-    SLOPE,
-    SLOPE_ERROR,
-    TIMES,
-    WAIT,
-    WAIT_LIMIT,
-)
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record, ratio
 from icl_lab.claims import Quick
 from icl_lab.lab import Record, claims_of
 from icl_lab.lab.quantities import Quantity
 from icl_lab.lab.style import Figure
-from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import balanced_alpha
 
 FORMS = {"simplified": "simplified form", "mean_field": "mean field"}
@@ -49,77 +33,57 @@ def least(quantity: Quantity) -> Statistic:
     return lambda record: np.abs(quantity(record)).reshape(len(quantity(record)), -1).max(axis=1).min()[None]
 
 
-def cliff_width(form: str) -> Statistic:
+@of_record
+def cliff_width(record: Record, form: str) -> np.ndarray:
     """Time from .9 to .5 of log N, of the time up to .9: the longest of all cells."""
-
-    def statistic(record: Record) -> np.ndarray:
-        top, middle = WAIT(record, form=form)
-        return ((middle - top) / top).max()[None]
-
-    return statistic
+    top, middle = binary.WAIT(record, form=form)
+    return ((middle - top) / top).max()[None]
 
 
-def narrowing(form: str) -> Statistic:
+@of_record
+def narrowing(record: Record, form: str) -> np.ndarray:
     """Width of the cliff, the longest over L, at one N over that at the N before it: the largest over neighbours."""
-
-    def statistic(record: Record) -> np.ndarray:
-        top, middle = WAIT(record, form=form)
-        widths = ((middle - top) / top).max(axis=1)
-        return (widths[1:] / widths[:-1]).max()[None]
-
-    return statistic
+    top, middle = binary.WAIT(record, form=form)
+    widths = ((middle - top) / top).max(axis=1)
+    return (widths[1:] / widths[:-1]).max()[None]
 
 
-def shelf_drop(form: str) -> Statistic:
+@of_record
+def shelf_drop(record: Record, form: str) -> np.ndarray:
     """Share of the way from log L to log N that the loss has gone at nine tenths of the wait, L = 4N: most over N."""
-
-    def statistic(record: Record) -> np.ndarray:
-        times, found = TIMES(record, form=form), []
-        for n, loss in zip(record.config["lengths"], LENGTHS_LOSS(record, form=form)):
-            wait = np.interp(-np.log(n) / 2, -loss, times)
-            found.append((np.log(4 * n) - np.interp(0.9 * wait, times, loss)) / np.log(4))
-        return np.max(found)[None]
-
-    return statistic
+    times, found = binary.TIMES(record, form=form), []
+    for n, loss in zip(record.config["lengths"], binary.LENGTHS_LOSS(record, form=form)):
+        wait = np.interp(-np.log(n) / 2, -loss, times)
+        found.append((np.log(4 * n) - np.interp(0.9 * wait, times, loss)) / np.log(4))
+    return np.max(found)[None]
 
 
-def grows(form: str, axis: str) -> Statistic:
+@of_record
+def grows(record: Record, form: str, axis: str) -> np.ndarray:
     """Ratio of the waits of neighbouring cells, more pairs over fewer, or fewer labels over more: the smallest."""
-
-    def statistic(record: Record) -> np.ndarray:
-        wait = WAIT(record, form=form)[1]
-        return (wait[1:] / wait[:-1] if axis == "pairs" else wait[:, :-1] / wait[:, 1:]).min()[None]
-
-    return statistic
+    wait = binary.WAIT(record, form=form)[1]
+    return (wait[1:] / wait[:-1] if axis == "pairs" else wait[:, :-1] / wait[:, 1:]).min()[None]
 
 
 def limit_ratio(record: Record) -> np.ndarray:
     """Wait of the simplified form over its closed form for many pairs, at the longest prompts: farthest from 1."""
-    return farthest(WAIT(record, form="simplified")[1, -1] / WAIT_LIMIT(record)[-1], 1.0)
+    return farthest(binary.WAIT(record, form="simplified")[1, -1] / binary.WAIT_LIMIT(record)[-1], 1.0)
 
 
 def path_error(record: Record) -> np.ndarray:
     """alpha over its closed form in beta_1, less one, on the simplified flow once beta_1 is above .01: the largest."""
-    beta_1, alpha, _ = PATH(record, form="simplified").T
+    beta_1, alpha, _ = binary.PATH(record, form="simplified").T
     beta_1, alpha = beta_1[beta_1 > 0.01], alpha[beta_1 > 0.01]
     return farthest(alpha / balanced_alpha(beta_1, record.config["context_length"]) - 1, 0.0)
 
 
-def escape_slope(form: str) -> Statistic:
+@of_record
+def escape_slope(record: Record, form: str) -> np.ndarray:
     """Growth of the escape time per e-fold of the start, in units of 1/rate, at the two smallest: farthest from 1."""
-
-    def statistic(record: Record) -> np.ndarray:
-        times, scales = ESCAPE(record, form=form), record.config["scales"]
-        folds = np.log(scales[-2] / scales[-1])
-        slopes = (times[:, :, -1] - times[:, :, -2]) * RATE(record, form=form)[:, None] / folds
-        return farthest(slopes, 1.0)
-
-    return statistic
-
-
-def random_ratio(form: str) -> Statistic:
-    """(M,) escape time of a random start over the prediction from the start."""
-    return lambda record: RANDOM(record, form=form) / RANDOM_PREDICTED(record, form=form)
+    times, scales = binary.ESCAPE(record, form=form), record.config["scales"]
+    folds = np.log(scales[-2] / scales[-1])
+    slopes = (times[:, :, -1] - times[:, :, -2]) * binary.RATE(record, form=form)[:, None] / folds
+    return farthest(slopes, 1.0)
 
 
 claim = claims_of("reddy.landscape", "Reddy 2023, ", interval="exact")
@@ -147,7 +111,7 @@ CLAIMS = (
                 f"slope_{form}",
                 "At the origin the slope is -(L-N)/(L(2N+1)) along xi (relative error of the closed form against "
                 f"differences, the largest over cells of N and L; {about}).",
-                largest(SLOPE_ERROR.at(form=form)), where="section on the loss", at_most=0.0, tolerance=1e-6,
+                largest(binary.SLOPE_ERROR.at(form=form)), where="section on the loss", at_most=0.0, tolerance=1e-6,
                 **_headline(form, 1), kind="identity",
                 reason="differences at 1e-3 in float64: their error is some 1e-7 of the slope",
             ),
@@ -155,16 +119,16 @@ CLAIMS = (
                 f"critical_{form}",
                 f"At L = N the slope of the origin is zero (largest entry over N; control: L > N, the cell "
                 f"where it is smallest; {about}).",
-                largest(SADDLE_SLOPE.at(form=form)), where="Fig. A.4", at_most=0.0, tolerance=1e-10,
-                **_headline(form, 2), control=least(SLOPE.at(form=form)), kind="identity",
+                largest(binary.SADDLE_SLOPE.at(form=form)), where="Fig. A.4", at_most=0.0, tolerance=1e-10,
+                **_headline(form, 2), control=least(binary.SLOPE.at(form=form)), kind="identity",
                 reason="rounding of the loss, 1e-15, over the step of the differences, 1e-3",
             ),
             claim(
                 f"saddle_{form}",
                 "At L = N the origin is a strict saddle, of the closed-form rate (relative error against differences, "
                 f"the largest over N; {about}).",
-                largest(SADDLE_RATE_ERROR.at(form=form)), where="Fig. A.4 (this lab)", at_most=0.0, tolerance=1e-4,
-                kind="identity",
+                largest(binary.SADDLE_RATE_ERROR.at(form=form)), where="Fig. A.4 (this lab)", at_most=0.0,
+                tolerance=1e-4, kind="identity",
                 reason="differences at 1e-3: rounding 1e-15 over 1e-6 and a curvature of some 1e-3 or more",
             ),
             claim(
@@ -203,10 +167,9 @@ CLAIMS = (
             claim(
                 f"random_{form}",
                 "From random starts of size .01 at L = N alpha + xi of the start predicts the escape time (ratio to "
-                "the "
-                f"prediction; {about}).",
-                random_ratio(form), where="Fig. A.4 (this lab)", near=1.0, tolerance=0.02,
-                interval="t", kind="identity",
+                f"the prediction; {about}).",
+                ratio(binary.RANDOM.at(form=form), binary.RANDOM_PREDICTED.at(form=form)), where="Fig. A.4 (this lab)",
+                near=1.0, tolerance=0.02, interval="t", kind="identity",
                 reason="beta_1 of the start moves the rate by about 1 %, either way",
             ),
         )
@@ -243,18 +206,10 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Maps at L > N and L = N with the flow on them; the course of the loss, and the waits; the saddle."""
-    waits, ((course, logits), (lengths, factors)) = axes_grid(2, 2)
-    drawn.course_panel(course, record)
-    drawn.logits_panel(logits, record)
-    drawn.lengths_panel(lengths, record)
-    drawn.factors_panel(factors, record)
-    saddle, ((plane, escape, random),) = axes_grid(3, 1)
-    drawn.plane_panel(plane, record)
-    drawn.escape_panel(escape, record)
-    drawn.random_panel(random, record)
+    waits = (drawn.course_panel, drawn.logits_panel, drawn.lengths_panel, drawn.factors_panel)
     return {
-        "landscape": drawn.maps(record, MAP, record.config["labels"]),
-        "landscape_equal": drawn.maps(record, EQUAL_MAP, record.config["context_length"]),
-        "waits": waits,
-        "saddle": saddle,
+        "landscape": drawn.maps(record, binary.MAP, record.config["labels"]),
+        "landscape_equal": drawn.maps(record, binary.EQUAL_MAP, record.config["context_length"]),
+        "waits": side_by_side(record, *waits, columns=2),
+        "saddle": side_by_side(record, drawn.plane_panel, drawn.escape_panel, drawn.random_panel),
     }

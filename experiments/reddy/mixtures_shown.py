@@ -7,11 +7,10 @@ from experiments.panels import ABOVE
 from experiments.reddy.mixtures import CURVE, STEPS
 from experiments.reddy.panels import SOLUTIONS, guess_line
 from experiments.reddy.statistics import guess
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record
 from icl_lab.claims import NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of
-from icl_lab.lab.style import SPARSE, Figure, band
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import SPARSE, Figure, band, panels
 
 
 def _everywhere(*names: str) -> Statistic:
@@ -39,24 +38,21 @@ def _lost(record: Record) -> np.ndarray:
     return np.where(np.isfinite(fall), fall, np.nan)
 
 
-def _larger_share(name: str, later: bool) -> Statistic:
+@of_record
+def _larger_share(record: Record, name: str, later: bool) -> np.ndarray:
     """(M,) mean over p_B of log2 of the steps to learn a test, at the largest p_C over those at the smallest.
 
     ``later`` says whether more are expected at the largest. The end at which more are expected counts as one
     measurement after the last where the test is not learned, a bound; where it is not at the other, the value is
     infinite, against the claim, or none if it is at neither.
     """
-
-    def statistic(record: Record) -> np.ndarray:
-        steps = STEPS(record)
-        times = onset(CURVE(record, metric=name), steps, LEVELS[name])  # (M, p_B, p_C)
-        slow, fast = (times[..., -1], times[..., 0]) if later else (times[..., 0], times[..., -1])
-        never = np.isinf(slow)
-        found = np.log2(np.where(never, 2 * steps[-1] - steps[-2], slow)) - np.log2(fast)
-        found = np.where(never & np.isinf(fast), np.nan, found).mean(-1)
-        return found if later else -found
-
-    return statistic
+    steps = STEPS(record)
+    times = onset(CURVE(record, metric=name), steps, LEVELS[name])  # (M, p_B, p_C)
+    slow, fast = (times[..., -1], times[..., 0]) if later else (times[..., 0], times[..., -1])
+    never = np.isinf(slow)
+    found = np.log2(np.where(never, 2 * steps[-1] - steps[-2], slow)) - np.log2(fast)
+    found = np.where(never & np.isinf(fast), np.nan, found).mean(-1)
+    return found if later else -found
 
 
 claim = claims_of("reddy.mixtures", "Reddy 2023, Fig. A.1", minimum_members=6)
@@ -101,7 +97,7 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """One panel a point: the three test accuracies over training."""
     bursty, novel = record.config["bursty_shares"], record.config["novel_shares"]
-    figure, grid = axes_grid(len(novel), len(bursty))
+    figure, grid = panels(len(novel), len(bursty))
     for i, row in enumerate(grid):
         for j, axes in enumerate(row):
             for name, look in SOLUTIONS.items():

@@ -1,12 +1,11 @@
 """Panels that figures of this paper share."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from experiments.panels import ABOVE
-from icl_lab.lab.style import Axes, Figure, panels
+from icl_lab.lab.style import THEORY, Axes, Figure, panels
 
 SOLUTIONS = {
     "ic": {"label": "in context: novel classes", "color": "#0072B2", "linestyle": "-", "marker": "o"},
@@ -16,10 +15,22 @@ SOLUTIONS = {
 """How the three test accuracies are drawn."""
 
 
+CONDITIONS = {
+    "control": "nothing frozen",
+    "ila1_held": "ILA1 frozen",
+    "tila2_held": "TILA2 frozen",
+    "tla2_held": "TLA2 frozen",
+    "cla_held": "CLA frozen",
+    "ila1_given": "ILA1 given",
+    "attention_lost": "Q, K lost",
+    "answer_lost": "V, classifier lost",
+}
+"""What figures and claims call the conditions of interventions."""
+
+
 def label_course(axes: Axes, what: str, title: str | None) -> None:
     """Names a panel of curves over training; the first of a part has its title."""
-    axes.set_xlabel("training step")
-    axes.set_ylabel(what)
+    axes.set(xlabel="training step", ylabel=what)
     if what != "loss (nats)":
         axes.set_ylim(0, 1.02)
     if title:
@@ -29,13 +40,7 @@ def label_course(axes: Axes, what: str, title: str | None) -> None:
 
 def guess_line(axes: Axes, levels: np.ndarray | float, x: Sequence[float] | np.ndarray) -> None:
     """The in-context accuracy of guessing one of the context's labels, at every x."""
-    drawn: dict[str, Any] = {
-        "color": "black",
-        "linestyle": (0, (1, 1)),
-        "linewidth": 1.0,
-        "label": "guess of a context label",
-    }
-    axes.plot(x, np.broadcast_to(levels, len(x)), **drawn)
+    axes.plot(x, np.broadcast_to(levels, len(x)), **THEORY, linewidth=1.0, label="guess of a context label")
 
 
 def attention_maps(maps: Mapping[tuple[str, str], np.ndarray], label: str) -> Figure:
@@ -56,5 +61,4 @@ def _name_tokens(axes: Axes, count: int) -> None:
     kept = slice(None, None, 1 if count <= 9 else 2)  # of pairs the items: all labels would run into one another
     axes.set_xticks(range(count)[kept], tokens[kept])
     axes.set_yticks(range(count)[kept], tokens[kept])
-    axes.set_xlabel("attended token")
-    axes.set_ylabel("query token")
+    axes.set(xlabel="attended token", ylabel="query token")

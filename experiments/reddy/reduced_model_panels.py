@@ -15,7 +15,7 @@ MEASURES = {
     "tila2": ("TILA2, to the right label", "#D55E00", "--"),
     "tla2": ("TLA2, to all labels", "#009E73", "-."),
     "cla": ("CLA, a label of the context", "#CC79A7", (0, (5, 1, 1, 1, 1, 1))),
-    "ic": ("IC accuracy", "#000000", ":"),
+    "ic": ("in-context accuracy", "#000000", ":"),
 }
 LOOKS = (("#0072B2", "-", "o"), ("#D55E00", "--", "s"), ("#009E73", "-.", "^"), ("#CC79A7", ":", "D"))
 
@@ -48,9 +48,7 @@ def measures_panel(axes: Axes, record: Record, part: str) -> None:
         band(axes, x, shifted, color=color, linestyle=dash, label=label)
     axes.set_xlabel("training steps from a member's jump")
     axes.locator_params(axis="x", nbins=5)  # wide labels
-    axes.set_ylabel("progress measure")
-    axes.set_ylim(-0.03, 1.03)
-    axes.legend(title=NAMES[part], ncols=2, **panels.ABOVE)
+    panels.described(axes, 2, NAMES[part], ylabel="progress measure", ylim=(-0.03, 1.03))
 
 
 def loss_panel(axes: Axes, record: Record, parts: list[str]) -> None:
@@ -60,9 +58,7 @@ def loss_panel(axes: Axes, record: Record, parts: list[str]) -> None:
         band(axes, STEPS(record), CURVE(record, part=part, metric="ic_loss"), **look)
     for name, choices in (("log L", record.config["labels"]), ("log(N/B)", 1 / guess(record.config))):
         axes.axhline(np.log(choices), **THEORY | ({} if name == "log L" else {"linestyle": (0, (1, 3))}), label=name)
-    axes.set_xlabel("training step")
-    axes.set_ylabel("loss on novel classes (nats)")
-    axes.legend(ncols=2, **panels.ABOVE)
+    panels.described(axes, 2, xlabel="training step", ylabel="loss on novel classes (nats)", title="loss")
 
 
 def accuracy_panel(axes: Axes, record: Record, parts: list[str]) -> None:
@@ -72,10 +68,7 @@ def accuracy_panel(axes: Axes, record: Record, parts: list[str]) -> None:
             color, dash, _ = LOOKS[2 * j + i]
             look = {"color": color, "linestyle": dash, "label": f"{label}, {NAMES[part]}"}
             band(axes, STEPS(record), CURVE(record, part=part, metric=name), **look)
-    axes.set_xlabel("training step")
-    axes.set_ylabel("accuracy")
-    axes.set_ylim(-0.03, 1.03)
-    axes.legend(**panels.ABOVE)
+    panels.described(axes, 1, xlabel="training step", ylabel="accuracy", ylim=(-0.03, 1.03), title="accuracy")
 
 
 def path_panel(axes: Axes, record: Record, parts: list[str]) -> None:
@@ -88,16 +81,10 @@ def path_panel(axes: Axes, record: Record, parts: list[str]) -> None:
             label = None if m else NAMES[part]
             axes.plot(beta_1, alpha, color=color, linestyle=dash, linewidth=0.9, label=label)
             farthest = max(farthest, float(beta_1.max()))
-    shown = THEORY_PATH(record, scalar="beta_1") <= farthest
-    axes.plot(
-        THEORY_PATH(record, scalar="beta_1")[shown],
-        THEORY_PATH(record, scalar="alpha")[shown],
-        **THEORY,
-        label="flow of the mean-field loss",
-    )
-    axes.set_xlabel(r"$\beta_1$, to the previous token")
-    axes.set_ylabel(r"$\alpha$, to the target's item")
-    axes.legend(**panels.ABOVE)
+    flow = np.stack([THEORY_PATH(record, scalar=name) for name in ("beta_1", "alpha")])
+    axes.plot(*flow[:, flow[0] <= farthest], **THEORY, label="flow of the mean-field loss")
+    axes.set(xlabel=r"$\beta_1$, to the previous token", ylabel=r"$\alpha$, to the target's item")
+    panels.described(axes, 1, title="path of the scalars")
 
 
 def members_panel(axes: Axes, record: Record) -> None:
@@ -108,10 +95,8 @@ def members_panel(axes: Axes, record: Record) -> None:
         for m, curve in enumerate(FROM["equal"](record, metric="ic")[i]):
             axes.plot(steps, curve, color=color, linestyle=dash, linewidth=0.8, label=None if m else f"start {start:g}")
     axes.axhline(guess(record.config, context_length=length), **THEORY, label="B/N")
-    axes.set_xlabel("training step")
-    axes.set_ylabel("IC accuracy, each member")
-    axes.set_ylim(-0.03, 1.03)
-    axes.legend(title=f"L = N = {length}", ncols=2, **panels.ABOVE)
+    axes.set(xlabel="training step", ylabel="in-context accuracy", ylim=(-0.03, 1.03))
+    axes.legend(title=f"every member, L = N = {length}", ncols=2, **panels.ABOVE)
 
 
 def onsets_panel(axes: Axes, record: Record) -> None:
@@ -130,7 +115,6 @@ def onsets_panel(axes: Axes, record: Record) -> None:
         axes.plot(at, height, color=color, marker=marker, linestyle="", label=name)
     axes.axhline(1.05 * last, color="0.6", linewidth=0.8)
     axes.set_xticks(config["starts"])
-    axes.set_xlabel("initial value of the scalars")
-    axes.set_ylabel("step of the jump")
+    axes.set(xlabel="initial value of the scalars", ylabel="step of the jump", title="when members jump")
     axes.text(0.5, 1.1 * last, "no jump", transform=axes.get_yaxis_transform(), ha="center", va="center")
     axes.legend(ncols=2, **panels.ABOVE)

@@ -1,19 +1,20 @@
 """What ``reduced_model`` claims and shows: functions of its record."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from experiments.onsets import crossing
+from experiments.panels import side_by_side
 from experiments.reddy import reduced_model_panels as drawn
 from experiments.reddy.reduced_model import CURVE, FROM, STEPS, flow
 from experiments.reddy.reduced_model_panels import NAMES, equal_level, equal_onset, onsets
 from experiments.reddy.statistics import learned, present, solved
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record, place_of
 from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
-from icl_lab.lab import NotRun, Record, claims_of
+from icl_lab.lab import Record, claims_of
 from icl_lab.lab.style import Figure
-from icl_lab.lab.style import panels as axes_grid
 
 
 def solves(part: str) -> Statistic:
@@ -21,39 +22,33 @@ def solves(part: str) -> Statistic:
     return lambda record: learned(CURVE(record, part=part, metric="ic"), solved(record.config))
 
 
-def sharpness(part: str) -> Statistic:
+@of_record
+def sharpness(record: Record, part: str) -> np.ndarray:
     """(M,) steps from the last measurement of IC <= .2 to the first >= .9, of the step of the latter."""
-
-    def statistic(record: Record) -> np.ndarray:
-        curves, steps, found = CURVE(record, part=part, metric="ic"), STEPS(record), []
-        for curve in curves:
-            high = int(np.argmax(curve >= 0.9))
-            low = np.flatnonzero(curve[:high] <= 0.2)
-            found.append((steps[high] - steps[low[-1]]) / steps[high] if low.size else np.nan)
-        return np.array(found)
-
-    return statistic
+    curves, steps, found = CURVE(record, part=part, metric="ic"), STEPS(record), []
+    for curve in curves:
+        high = int(np.argmax(curve >= 0.9))
+        low = np.flatnonzero(curve[:high] <= 0.2)
+        found.append((steps[high] - steps[low[-1]]) / steps[high] if low.size else np.nan)
+    return np.array(found)
 
 
-def ahead(part: str, first: str) -> Statistic:
+@of_record
+def ahead(record: Record, part: str, first: str) -> np.ndarray:
     """(M,) share of its way that a measure has made at the last measurement before ILA1 has made a tenth of its own.
 
     The way is from the first measurement to the last; only members that solve the task have a value. CLA's ends at 1.
     """
+    solved_at_end = solves(part)(record) == 1
 
-    def statistic(record: Record) -> np.ndarray:
-        solved_at_end = solves(part)(record) == 1
+    def way(name: str) -> np.ndarray:
+        curves = CURVE(record, part=part, metric=name)
+        length = (1.0 if name == "cla" else curves[:, -1]) - curves[:, 0]
+        return (curves - curves[:, :1]) / np.where(solved_at_end, length, 1.0)[:, None]
 
-        def way(name: str) -> np.ndarray:
-            curves = CURVE(record, part=part, metric=name)
-            length = (1.0 if name == "cla" else curves[:, -1]) - curves[:, 0]
-            return (curves - curves[:, :1]) / np.where(solved_at_end, length, 1.0)[:, None]
-
-        before = np.maximum(np.argmax(way("ila1") >= 0.1, axis=1) - 1, 0)
-        found = np.take_along_axis(way(first), before[:, None], axis=1)[:, 0]
-        return np.where(solved_at_end, found, np.nan)
-
-    return statistic
+    before = np.maximum(np.argmax(way("ila1") >= 0.1, axis=1) - 1, 0)
+    found = np.take_along_axis(way(first), before[:, None], axis=1)[:, 0]
+    return np.where(solved_at_end, found, np.nan)
 
 
 def flow_of(record: Record, form: str = "mean_field") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -61,40 +56,31 @@ def flow_of(record: Record, form: str = "mean_field") -> tuple[np.ndarray, np.nd
     return flow(record.config["context_length"], record.config["labels"], form)
 
 
-def path_error(part: str, form: str = "mean_field") -> Statistic:
+@of_record
+def path_error(record: Record, part: str, form: str = "mean_field") -> np.ndarray:
     """(M,) largest deviation of alpha from the flow's at the same beta_1, of the latter, where beta_1 is above .1."""
-
-    def statistic(record: Record) -> np.ndarray:
-        beta_1, alpha = (CURVE(record, part=part, metric=name) for name in ("beta_1", "alpha"))
-        _, path, _ = flow_of(record, form)
-        predicted = np.interp(beta_1, path[:, 0], path[:, 1])
-        off = np.where(beta_1 > 0.1, np.abs(alpha / np.maximum(predicted, 1e-3) - 1), -np.inf).max(axis=1)
-        return np.where(np.isfinite(off), off, np.nan)
-
-    return statistic
+    beta_1, alpha = (CURVE(record, part=part, metric=name) for name in ("beta_1", "alpha"))
+    _, path, _ = flow_of(record, form)
+    predicted = np.interp(beta_1, path[:, 0], path[:, 1])
+    off = np.where(beta_1 > 0.1, np.abs(alpha / np.maximum(predicted, 1e-3) - 1), -np.inf).max(axis=1)
+    return np.where(np.isfinite(off), off, np.nan)
 
 
-def jump_time(part: str) -> Statistic:
+@of_record
+def jump_time(record: Record, part: str) -> np.ndarray:
     """(M,) flow time, rate times steps, at which the loss is half of log L, over the flow's; NaN where it never is."""
-
-    def statistic(record: Record) -> np.ndarray:
-        level, (times, _, loss) = -np.log(record.config["labels"]) / 2, flow_of(record)
-        steps = present(crossing(-CURVE(record, part=part, metric="ic_loss"), STEPS(record), level))
-        return steps * record.config["learning_rate"] / np.interp(level, -loss, times)
-
-    return statistic
+    level, (times, _, loss) = -np.log(record.config["labels"]) / 2, flow_of(record)
+    steps = present(crossing(-CURVE(record, part=part, metric="ic_loss"), STEPS(record), level))
+    return steps * record.config["learning_rate"] / np.interp(level, -loss, times)
 
 
-def loss_left(part: str) -> Statistic:
+@of_record
+def loss_left(record: Record, part: str) -> np.ndarray:
     """(M,) loss on novel classes where beta_1 passes one, over the flow's there; NaN where it never does."""
-
-    def statistic(record: Record) -> np.ndarray:
-        steps, (_, path, loss) = STEPS(record), flow_of(record)
-        when = present(crossing(CURVE(record, part=part, metric="beta_1"), steps, 1.0))
-        found = [np.interp(t, steps, curve) for t, curve in zip(when, CURVE(record, part=part, metric="ic_loss"))]
-        return np.array(found) / np.interp(1.0, path[:, 0], loss)
-
-    return statistic
+    steps, (_, path, loss) = STEPS(record), flow_of(record)
+    when = present(crossing(CURVE(record, part=part, metric="beta_1"), steps, 1.0))
+    found = [np.interp(t, steps, curve) for t, curve in zip(when, CURVE(record, part=part, metric="ic_loss"))]
+    return np.array(found) / np.interp(1.0, path[:, 0], loss)
 
 
 def later(record: Record) -> np.ndarray:
@@ -103,17 +89,11 @@ def later(record: Record) -> np.ndarray:
     return np.where(np.isfinite(three), (two > three).astype(float), np.nan)
 
 
-def equal_solves(start: float) -> Statistic:
+@of_record
+def equal_solves(record: Record, start: float) -> np.ndarray:
     """(M,) whether a member solves L = N from this value of the scalars."""
-
-    def statistic(record: Record) -> np.ndarray:
-        starts = list(record.config["starts"])
-        if start not in starts:
-            raise NotRun(f"start {start:g}")
-        curves = FROM["equal"](record, metric="ic")[starts.index(start)]
-        return learned(curves, equal_level(record))
-
-    return statistic
+    curves = FROM["equal"](record, metric="ic")[place_of(record, "starts", start, f"start {start:g}")]
+    return learned(curves, equal_level(record))
 
 
 def equal_sooner(record: Record) -> np.ndarray:
@@ -126,11 +106,6 @@ def equal_later(record: Record) -> np.ndarray:
     """(M,) whether L = N from the smallest start takes more than twice the time of L > N, which the member learns."""
     equal, more = equal_onset(record)[0], equal_onset(record, "more")[0]
     return np.where(np.isfinite(more), (equal > 2 * more).astype(float), np.nan)
-
-
-def more_solves(record: Record) -> np.ndarray:
-    """(M,) whether a member solves L > N from scalars zero."""
-    return learned(FROM["more"](record, metric="ic")[0], equal_level(record))
 
 
 _AT_LAB = {f"{name}_{part}": FAILS for name in ("clock",) for part in ("three", "two")}
@@ -228,7 +203,8 @@ CLAIMS = (
     ),
     claim(
         "more_from_zero", "L > N, scalars zero, all else alike: members learn (control: L = N).",
-        more_solves, where="Figs. 6, A.5", control=equal_solves(0.0), reason=_ALL, **_MOST,
+        lambda record: learned(FROM["more"](record, metric="ic")[0], equal_level(record)), where="Figs. 6, A.5",
+        control=equal_solves(0.0), reason=_ALL, **_MOST,
     ),
 )  # fmt: skip
 
@@ -236,22 +212,11 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """Progress measures of both models; their losses, accuracies and path; L = N from several starts."""
     parts = [part for part in NAMES if part in record.config["only"]]
+    curves = (drawn.loss_panel, drawn.accuracy_panel, drawn.path_panel)
     found: dict[str, Figure] = {}
     if parts:
-        measures, (row,) = axes_grid(len(parts), 1)
-        for axes, part in zip(row, parts):
-            drawn.measures_panel(axes, record, part)
-        curves, ((loss, accuracy, path),) = axes_grid(3, 1)
-        drawn.loss_panel(loss, record, parts)
-        drawn.accuracy_panel(accuracy, record, parts)
-        drawn.path_panel(path, record, parts)
-        for axes, title in ((loss, "loss"), (accuracy, "accuracy"), (path, "path of the scalars")):
-            axes.set_title(title)
-        found |= {"measures": measures, "curves": curves}
+        found["measures"] = side_by_side(record, *(partial(drawn.measures_panel, part=part) for part in parts))
+        found["curves"] = side_by_side(record, *(partial(one, parts=parts) for one in curves))
     if "equal" in record.config["only"]:
-        equal, ((members, when),) = axes_grid(2, 1)
-        drawn.members_panel(members, record)
-        drawn.onsets_panel(when, record)
-        when.set_title("when members jump")
-        found["equal"] = equal
+        found["equal"] = side_by_side(record, drawn.members_panel, drawn.onsets_panel)
     return found

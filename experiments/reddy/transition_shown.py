@@ -9,7 +9,7 @@ from experiments.panels import ABOVE
 from experiments.reddy.panels import attention_maps, label_course
 from experiments.reddy.statistics import learned, present, values_at, way_done
 from experiments.reddy.transition import CURVE, MAP, PARTS, STEPS, guess_of, matched_item, waits
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record
 from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of
 from icl_lab.lab.style import THEORY, Axes, Figure, band, panels
@@ -40,14 +40,11 @@ def _slope(record: Record, part: str, start: float, stop: float) -> np.ndarray:
     return (first - last) / (stop - start)
 
 
-def _flatness(part: str) -> Statistic:
+@of_record
+def _flatness(record: Record, part: str) -> np.ndarray:
     """(M,) slope of the loss around half of the wait over the smaller of those in its first tenth and last quarter."""
-
-    def statistic(record: Record) -> np.ndarray:
-        before, middle, after = (_slope(record, part, *ends) for ends in ((0, 0.1), (0.4, 0.6), (0.75, 1)))
-        return middle / np.maximum(np.minimum(before, after), 1e-3)
-
-    return statistic
+    before, middle, after = (_slope(record, part, *ends) for ends in ((0, 0.1), (0.4, 0.6), (0.75, 1)))
+    return middle / np.maximum(np.minimum(before, after), 1e-3)
 
 
 def _shelf(part: str) -> Statistic:
@@ -64,38 +61,27 @@ def _done_at_half_wait(name: str) -> Statistic:
     return lambda record: at_half_wait(record, "novel", way_done(CURVE(record, part="novel", metric=name)))
 
 
-def _rise(part: str) -> Statistic:
+@of_record
+def _rise(record: Record, part: str) -> np.ndarray:
     """(M,) steps from a quarter to three quarters of the way from guessing to 1, over the wait."""
-
-    def statistic(record: Record) -> np.ndarray:
-        curves, steps, guess = IC(record, part=part), STEPS(record), guess_of(part, record.config)
-        low, high = (crossing(curves, steps, guess + share * (1 - guess)) for share in (0.25, 0.75))
-        return np.where(np.isfinite(high), high - np.where(np.isfinite(low), low, 0.0), np.nan) / wait(record, part)
-
-    return statistic
+    curves, steps, guess = IC(record, part=part), STEPS(record), guess_of(part, record.config)
+    low, high = (crossing(curves, steps, guess + share * (1 - guess)) for share in (0.25, 0.75))
+    return np.where(np.isfinite(high), high - np.where(np.isfinite(low), low, 0.0), np.nan) / wait(record, part)
 
 
-def _kept(part: str) -> Statistic:
+@of_record
+def _kept(record: Record, part: str) -> np.ndarray:
     """(M,) last in-context accuracy less the best on the way, of members that learned."""
-
-    def statistic(record: Record) -> np.ndarray:
-        curves, best = IC(record, part=part), IC(record, part=part).max(axis=1)
-        return np.where(best >= 0.9, curves[:, -1] - best, np.nan)
-
-    return statistic
+    curves, best = IC(record, part=part), IC(record, part=part).max(axis=1)
+    return np.where(best >= 0.9, curves[:, -1] - best, np.nan)
 
 
-def _lead(first: str, then: str, part: str = "novel", share: float = 0.25) -> Statistic:
+@of_record
+def _lead(record: Record, first: str, then: str, part: str = "novel", share: float = 0.25) -> np.ndarray:
     """(M,) steps by which one measure has done a share of its way before another, over the member's wait."""
-
-    def statistic(record: Record) -> np.ndarray:
-        times = [
-            crossing(way_done(CURVE(record, part=part, metric=name)), STEPS(record), share) for name in (first, then)
-        ]
-        early, late = present(np.array(times))
-        return (late - early) / wait(record, part)
-
-    return statistic
+    times = [crossing(way_done(CURVE(record, part=part, metric=name)), STEPS(record), share) for name in (first, then)]
+    early, late = present(np.array(times))
+    return (late - early) / wait(record, part)
 
 
 def _last(name: str) -> Statistic:
@@ -247,7 +233,7 @@ def figures(record: Record) -> dict[str, Figure]:
         _accuracy(row[0], record, part)
         _loss(row[1], record, part)
         _bands(row[2], record, part, MEASURES)
-        label_course(row[2], "progress measure", "progress")
+        label_course(row[2], "progress measure", f"{TITLES[part]}: progress")
         _aligned(row[3], record, part)
     return {"curves": figure, "attention": _maps(record, parts)}
 
@@ -255,7 +241,7 @@ def figures(record: Record) -> dict[str, Figure]:
 def _accuracy(axes: Axes, record: Record, part: str) -> None:
     _bands(axes, record, part, ACCURACIES)
     axes.axhline(guess_of(part, record.config), **THEORY, label="guess, B/N")
-    label_course(axes, "accuracy", TITLES[part])
+    label_course(axes, "accuracy", f"{TITLES[part]}: accuracy")
 
 
 def _loss(axes: Axes, record: Record, part: str) -> None:
@@ -263,7 +249,7 @@ def _loss(axes: Axes, record: Record, part: str) -> None:
     axes.axhline(np.log(record.config["labels"]), color="black", linestyle="-.", linewidth=0.9, label="log L")
     axes.axhline(-np.log(guess_of(part, record.config)), **THEORY, label="log(N/B)")
     axes.set_ylim(bottom=0)
-    label_course(axes, "loss (nats)", "loss")
+    label_course(axes, "loss (nats)", f"{TITLES[part]}: loss")
 
 
 def _bands(axes: Axes, record: Record, part: str, looks: dict[str, dict[str, Any]]) -> None:
@@ -284,7 +270,7 @@ def _aligned(axes: Axes, record: Record, part: str) -> None:
             band(axes, grid, np.stack(curves), **look)
     axes.axvline(1, color="0.6", linewidth=0.8)
     axes.set_xlabel("training step / wait of the member")
-    axes.set(ylabel="progress measure", ylim=(0, 1.02), title="by each member's wait")
+    axes.set(ylabel="progress measure", ylim=(0, 1.02), title=f"{TITLES[part]}: by own wait")
     if axes.lines[:-1]:
         axes.legend(ncols=4, **ABOVE)
 

@@ -1,12 +1,11 @@
-"""Times the laboratory: training steps, ensembles, start-up, identify, the page. Compilation is timed apart.
+"""Times the laboratory: training steps, members in one program, start-up, the page. Compilation is timed apart.
 
     python -m experiments.benchmark
 
 The baseline is plain JAX: the same network, batch and optimizer, one task vmapped, a Python loop that calls a jitted
 per-task sampler and then a jitted step. What is compared takes turns in rounds; milliseconds are medians over rounds
-and ratios are medians of the ratio within a round. GFLOP/s count the operations that a step must make
-(``benchmarks.floor.operations``), for the plain form too. One run says how fast one machine was on one day: the record
-names it, with its load.
+and ratios are medians of the ratio within a round. One run says how fast one machine was on one day: the record names
+it, with its load.
 """
 
 import dataclasses
@@ -14,40 +13,29 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 from rich.table import Table
 
-from experiments.tools.benchmarks.cluster import cluster
-from experiments.tools.benchmarks.devices import devices
-from experiments.tools.benchmarks.dry_run import dry_run
 from experiments.tools.benchmarks.first_answer import first_answer
-from experiments.tools.benchmarks.identify import identify_stages
 from experiments.tools.benchmarks.induction import induction
 from experiments.tools.benchmarks.startup import startup
 from experiments.tools.benchmarks.timing import PARTS, Config, Row
-from experiments.tools.benchmarks.training import ensemble, members, others, steps
+from experiments.tools.benchmarks.training import members, others, steps
 from icl_lab.lab import flags, records
 from icl_lab.lab.command_line import Screen, command
 from icl_lab.lab.flags import FlagError, setting
 from icl_lab.lab.provenance import provenance
 
-Tables = Iterable[tuple[str, list[Row]]]
-
-RUN: dict[str, Callable[[Config], dict[str, list[Row]] | Tables]] = {
+RUN: dict[str, Callable[[Config], dict[str, list[Row]]]] = {
     "steps": steps,
     "others": others,
-    "ensemble": ensemble,
     "induction": induction,
     "members": members,
-    "cluster": cluster,
-    "devices": devices,
-    "dry_run": dry_run,
     "startup": startup,
-    "identify": identify_stages,
     "page": first_answer,
 }
 
@@ -64,9 +52,8 @@ def benchmark(config: Config, parts: Sequence[str], show: Callable[[str, list[Ro
     """Runs the parts; the record of tables of rows, configuration, machine and load."""
     started, load, tables = time.perf_counter(), [os.getloadavg()], {}
     for part in parts:
-        found = RUN[part](config)
-        for title, rows in found.items() if isinstance(found, dict) else found:
-            tables[title] = [row.flat() for row in rows]
+        for title, rows in RUN[part](config).items():
+            tables[title] = rows
             show(title, rows)
     origin = provenance(time.perf_counter() - started)
     load.append(os.getloadavg())
@@ -77,11 +64,10 @@ def benchmark(config: Config, parts: Sequence[str], show: Callable[[str, list[Ro
 def as_table(title: str, rows: list[Row]) -> Table:
     """A rich table with a column for everything that some row has."""
     table = Table(title=title, title_justify="left")
-    flat = [row.flat() for row in rows]
-    columns = list(dict.fromkeys(key for row in flat for key, value in row.items() if value is not None))
+    columns = list(dict.fromkeys(key for row in rows for key, value in row.items() if value is not None))
     for column in columns:
         table.add_column(column, justify="left" if column == "name" else "right", overflow="fold")
-    for row in flat:
+    for row in rows:
         table.add_row(*(_shown(row.get(column)) for column in columns))
     return table
 
@@ -122,7 +108,3 @@ def _carry_out(options: Options) -> int:
     if options.save:
         records.write_atomically(path, (json.dumps(record, indent=1) + "\n").encode())
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

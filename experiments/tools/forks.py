@@ -41,6 +41,12 @@ class Forked(ForkServerProcess):
         sys.exit(main(binary.EXPERIMENT, sys.argv))
 
 
+def imported(names: Sequence[str]) -> list[str]:
+    """Modules that the process imports from which runs of these binaries are forked, in this order."""
+    binaries = sorted(f"experiments.{name}{part}" for name in names for part in ("", "_shown"))
+    return ["icl_lab.lab.loaded", *binaries, "experiments.tools.warm"]
+
+
 def starter(plan: Sequence[Run]) -> Callable[[Sequence[Run]], Iterable[Any]]:
     """The ``start`` of ``executors.run_elsewhere`` for these runs: a process for each, which Ctrl-C does not reach."""
     socket = f"{tempfile.gettempdir()}/pymp-12345678/listener-12345678"  # by which the server is asked for a fork
@@ -48,8 +54,7 @@ def starter(plan: Sequence[Run]) -> Callable[[Sequence[Run]], Iterable[Any]]:
     if sys.platform != "linux" or len(os.fsencode(socket)) > 107:
         return start_here
     context = multiprocessing.get_context("forkserver")
-    binaries = {f"experiments.{run.name}" for run in plan}
-    context.set_forkserver_preload(["matplotlib.backends.backend_agg", "icl_lab.lab.loaded", *sorted(binaries)])
+    context.set_forkserver_preload(imported([run.name for run in plan]))
 
     def start(runs: Sequence[Run]) -> Iterator[Forked]:
         for run in runs:

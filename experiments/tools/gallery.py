@@ -81,14 +81,13 @@ def _carry_out(options: Options) -> int:
     if options.accept:
         anchoring.accept(experiments, gallery)
         return 0
-    every = [path.parent for path in sorted(gallery.glob("*/*/*/record.json"))]
+    every = [(".".join(path.parts[-4:-2]), path.parent) for path in sorted(gallery.glob("*/*/*/record.json"))]
     if options.redraw:
-        for folder in every:
-            if (name := ".".join(folder.parts[-3:-1])) in experiments:
+        for name, folder in every:
+            if name in experiments:
                 print(redraw(experiments[name], folder), flush=True)
         return 0
-    kept = [folder for folder in every if folder.name in PRESETS]
-    named = [(".".join(folder.parts[-3:-1]), folder) for folder in kept]
+    named = [(name, folder) for name, folder in every if folder.name in PRESETS]
     if options.check:
         asked = [(name, folder) for name, folder in named if name in experiments]
         with console_progress() as progress:
@@ -294,7 +293,3 @@ def start() -> int:
     anchors.set_flags()
     jax.config.update("jax_platforms", "cpu")
     return main()
-
-
-if __name__ == "__main__":
-    sys.exit(start())

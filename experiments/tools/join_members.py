@@ -11,7 +11,6 @@ A record gets further members in the same way: run those with the next numbers a
 """
 
 import dataclasses
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -194,7 +193,3 @@ def start() -> int:
     """``main`` in a process of its own, compiled as anchors are made."""
     anchors.set_flags()
     return main()
-
-
-if __name__ == "__main__":
-    sys.exit(start())

@@ -167,19 +167,21 @@ def carry_out(
 
 @contextlib.contextmanager
 def threads_for(workers: int) -> Iterator[None]:
-    """Children that are started inside have as many threads of XLA's as there are cores for each.
+    """Children that are started inside have as many threads, XLA's and numpy's, as there are cores for each.
 
-    More would take turns on the cores: two runs at once on two cores then took 1.2 times as long. XLA divides sums by
-    its threads, so the last bits are not those of the binary alone; on one machine they are always the same.
+    More would take turns on the cores: two runs at once on two cores then took 1.2 times as long. Sums are divided by
+    threads, so the last bits are not those of the binary alone; on one machine they are always the same.
     """
-    before = os.environ.get("NPROC")
+    before = {name: os.environ.get(name) for name in ("NPROC", "OMP_NUM_THREADS")}  # of XLA, of numpy's products
     if workers > 1:
-        os.environ.setdefault("NPROC", str(max(1, cores() // workers)))
+        for name in before:
+            os.environ.setdefault(name, str(max(1, cores() // workers)))
     try:
         yield
     finally:
-        if before is None:
-            os.environ.pop("NPROC", None)
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            os.environ.update({} if value is None else {name: value})
 
 
 def outcome(run: Run, judge: bool) -> Outcome:
@@ -242,7 +244,3 @@ def _status(results: Results, failures: Mapping[str, str], drifts: Sequence[str]
     for line in drifts:
         print(f"drift: {line}", file=sys.stderr)
     return 1 if surprises or failures or drifts else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

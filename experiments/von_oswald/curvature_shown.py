@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from experiments import panels
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record
 from experiments.von_oswald.curvature import EIGENVALUES, EXTREME, KAPPA, OF_MEMBER, log_kappa, shown_length
 from experiments.von_oswald.panels import eigenvalue_panel
 from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
@@ -26,39 +26,30 @@ def best_gamma(record: Record, length: int) -> float:
     return record.metrics[f"gd++_{length}"]["gammas"][0]
 
 
-def _past(length: int) -> Statistic:
+@of_record
+def _past(record: Record, length: int) -> np.ndarray:
     """(M,) gamma of the members that have left the plateau, where it is 0: above half of the best; else NaN."""
-
-    def statistic(record: Record) -> np.ndarray:
-        gamma = OF_MEMBER(record, length=length, name="gamma")
-        return np.where(gamma > 0.5 * best_gamma(record, length), gamma, np.nan)
-
-    return statistic
+    gamma = OF_MEMBER(record, length=length, name="gamma")
+    return np.where(gamma > 0.5 * best_gamma(record, length), gamma, np.nan)
 
 
 def _over_best(length: int) -> Statistic:
     return lambda record: _past(length)(record) / best_gamma(record, length)
 
 
-def _as_extreme(length: int, which: str, published: float) -> Statistic:
+@of_record
+def _as_extreme(record: Record, length: int, which: str, published: float) -> np.ndarray:
     """Two-sided p-value, by ranks, of a published extreme among those of as many contexts drawn again and again."""
-
-    def statistic(record: Record) -> np.ndarray:
-        draws = EXTREME(record, length=length, which=which)
-        beyond = min((draws >= published).sum(), (draws <= published).sum())
-        return np.array([min(1.0, 2 * (beyond + 1) / (draws.size + 1))])
-
-    return statistic
+    draws = EXTREME(record, length=length, which=which)
+    beyond = min((draws >= published).sum(), (draws <= published).sum())
+    return np.array([min(1.0, 2 * (beyond + 1) / (draws.size + 1))])
 
 
-def _kappa_change(gamma: float) -> Statistic:
+@of_record
+def _kappa_change(record: Record, gamma: float) -> np.ndarray:
     """(M,) median log10 condition number at N = 25 at a gamma, less that at the published .099."""
-
-    def statistic(record: Record) -> np.ndarray:
-        at, gammas = KAPPA(record, length=25), list(record.config["gammas"])
-        return at[:, gammas.index(gamma)] - at[:, gammas.index(0.099)]
-
-    return statistic
+    at, gammas = KAPPA(record, length=25), list(record.config["gammas"])
+    return at[:, gammas.index(gamma)] - at[:, gammas.index(0.099)]
 
 
 claim = claims_of("von_oswald.curvature", "von Oswald et al. 2022, Fig. 13", presets=("lab",))
@@ -124,16 +115,13 @@ def figures(record: Record) -> dict[str, Figure]:
     found = np.stack([log_kappa(spectra, gamma) for gamma in config["gammas"]], axis=1)
     band(kappa, np.array(config["gammas"]), found, color="#0072B2", label="contexts, middle 80 %")
     kappa.axvline(best[shown], color="black", linestyle=":", label=r"best $\gamma$")
-    kappa.set_xlabel(r"$\gamma$")
-    kappa.set_ylabel(r"$\log_{10}$ condition number")
-    kappa.set_title(f"after GD++ at N = {shown}")
+    kappa.set(xlabel=r"$\gamma$", ylabel=r"$\log_{10}$ condition number", title=f"after GD++ at N = {shown}")
     kappa.legend()
     trained = {"trained": np.stack([OF_MEMBER(record, length=n, name="gamma") for n in lengths])}
     panels.points_panel(
         gammas, lengths, trained, "context length N", theory=(np.array(lengths), np.array(list(best.values())))
     )
-    gammas.set_ylabel(r"$\gamma$")
-    gammas.set_yscale("log")
+    gammas.set(ylabel=r"$\gamma$", yscale="log")
     gammas.set_ylim(bottom=0.5 * min(best.values()))
     gammas.set_yticks(ticks := [0.02, 0.03, 0.05, 0.1, 0.2], [f"{tick:g}" for tick in ticks])
     gammas.minorticks_off()

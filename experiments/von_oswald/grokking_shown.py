@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments.onsets import half_drop_times
-from experiments.panels import SERIES
+from experiments.panels import SERIES, described
 from experiments.statistics import Statistic
 from experiments.von_oswald.grokking import LOSS, STEPS, cells
 from icl_lab.claims import FAILS
@@ -82,7 +82,9 @@ def figures(record: Record) -> dict[str, Figure]:
     ratios.axhline(2, **style.THEORY)
     ratios.annotate("late: twice the steps", (0.02, 2.05), xycoords=("axes fraction", "data"))
     ratios.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
-    ratios.set(title="fresh tasks over set", xlabel="learning rate", ylabel="ratio of steps to half the drop")
+    ratios.set(
+        title="when fresh tasks are learned", xlabel="learning rate", ylabel="steps to half the drop / on the set"
+    )
     ratios.set_ylim(0, 2.4)
     ratios.legend()
     _, member, name = slowest
@@ -91,6 +93,5 @@ def figures(record: Record) -> dict[str, Figure]:
             losses = LOSS(record, cell=name, loss=curve)[member]
             example.plot(STEPS(record), losses, color=colour, linestyle=dash, label=label)
     example.axhline(record.metrics["closed_form"], color="black", linestyle=":", label="best GD step")
-    example.set(title="the slowest member", xlabel="training step", ylabel="loss")
-    example.legend()
+    described(example, title="the slowest member", xlabel="training step", ylabel="loss")
     return {"grokking": figure}

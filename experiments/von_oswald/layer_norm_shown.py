@@ -2,14 +2,13 @@
 
 import numpy as np
 
-from experiments.statistics import Statistic, last, ratio
+from experiments.statistics import Statistic, last, of_record, ratio
 from experiments.von_oswald.common import chosen_of
 from experiments.von_oswald.layer_norm import CURVE, FINAL, RANGE, STEPS, TARGETS, WITHOUT, Config, columns
 from experiments.von_oswald.panels import cosine_panel, loss_lines, network_label, shift_panels
 from icl_lab.claims import FAILS, Quick
 from icl_lab.lab import Record, claims_of, from_json
-from icl_lab.lab.style import Figure
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import Figure, panels
 
 
 def _final(network: str, learner: str, solver: str) -> Statistic:
@@ -17,14 +16,11 @@ def _final(network: str, learner: str, solver: str) -> Statistic:
     return ratio(FINAL.at(network=network, learner=learner), FINAL.at(network=network, learner=solver))
 
 
-def _furthest(network: str, learner: str, solver: str) -> Statistic:
+@of_record
+def _furthest(record: Record, network: str, learner: str, solver: str) -> np.ndarray:
     """(M,) loss of a learner over that of a solver at the largest input range."""
-
-    def statistic(record: Record) -> np.ndarray:
-        found, i = RANGE(record, network=network), int(np.argmax(record.config["ranges"]))
-        return found[learner][:, i] / found[solver][:, i]
-
-    return statistic
+    found, i = RANGE(record, network=network), int(np.argmax(record.config["ranges"]))
+    return found[learner][:, i] / found[solver][:, i]
 
 
 claim = claims_of("von_oswald.layer_norm", "von Oswald et al. 2022, Fig. 14")
@@ -81,7 +77,7 @@ def figures(record: Record) -> dict[str, Figure]:
     """One row a network: loss and agreement with GD and GD++ over training; losses on larger inputs and targets."""
     config = from_json(Config, record.config)
     names = chosen_of(record.config)
-    (training, over_steps), (shifts, over_scales) = axes_grid(2, len(names)), axes_grid(2, len(names))
+    (training, over_steps), (shifts, over_scales) = panels(2, len(names)), panels(2, len(names))
     for (loss, agreement), shifted, name in zip(over_steps, over_scales, names):
         found, steps, final = (one(record, network=name) for one in (CURVE, STEPS, FINAL))
         solvers = [solver for solver in ("gd", "gd++") if solver in final]

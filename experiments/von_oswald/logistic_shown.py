@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from experiments.statistics import Statistic, ratio
+from experiments.panels import described
+from experiments.statistics import Statistic, difference, of_record, ratio
 from experiments.von_oswald.logistic import AGREEMENT, COSINES, CURVE, FINAL, STEPS
 from icl_lab.claims import NotRun, Quick
 from icl_lab.lab import Record, claims_of
-from icl_lab.lab.style import Axes, Figure, band
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import Axes, Figure, band, panels
 
 NETWORKS = {"linear_1": "1 linear layer", "linear_2": "2 linear layers", "softmax_1": "1 softmax layer"}
 ALGORITHMS = {
@@ -33,26 +33,18 @@ def _over(learner: str, reference: str) -> Statistic:
     return ratio(FINAL.at(learner=learner), FINAL.at(learner=reference))
 
 
-def _cosine(name: str, reference: str) -> Statistic:
+@of_record
+def _cosine(record: Record, name: str, reference: str) -> np.ndarray:
     """(M,) final sensitivity cosine of a network with an algorithm."""
-
-    def statistic(record: Record) -> np.ndarray:
-        if reference not in (others := record.metrics["cosines_with"]):
-            raise NotRun(reference)
-        return COSINES(record, network=name)[:, others.index(reference)]
-
-    return statistic
+    if reference not in (others := record.metrics["cosines_with"]):
+        raise NotRun(reference)
+    return COSINES(record, network=name)[:, others.index(reference)]
 
 
 def gain(record: Record) -> np.ndarray:
     """(M,) what one linear layer gains over predicting one half, as a share of what the best logistic step gains."""
     trained, step = (FINAL(record, learner=name) for name in ("linear_1", "logistic_1"))
     return (math.log(2) - trained) / (math.log(2) - step)
-
-
-def nearer_to_gd_plus_plus(record: Record) -> np.ndarray:
-    """(M,) cosine of two linear layers with two GD++ steps above the one with two logistic steps."""
-    return _cosine("linear_2", "gd++_2")(record) - _cosine("linear_2", "logistic_2")(record)
 
 
 def softmax_cosine(record: Record) -> np.ndarray:
@@ -106,7 +98,7 @@ CLAIMS = (
         "two_layers_which",
         "Two linear layers are nearer to GD++ on squared errors than to two logistic steps (difference of the "
         "cosines).",
-        nearer_to_gd_plus_plus, at_least=0.0, headline=3,
+        difference(_cosine("linear_2", "gd++_2"), _cosine("linear_2", "logistic_2")), at_least=0.0, headline=3,
         falsified_by="layers that transform labels as the sigmoid does",
         reason="a linear layer cannot compute the logistic residual but can transform inputs; any difference in favour",
     ),
@@ -141,22 +133,18 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Loss and agreement over training, the rate read off, and the final cosines."""
-    figure, ((loss, agreement), (rate, table)) = axes_grid(2, 2, shape=0.57)
+    figure, ((loss, agreement), (rate, table)) = panels(2, 2, shape=0.57)
     _losses(loss, record)
     for name in _shown(record):
         color, dash = LOOKS[name]
         cosines = AGREEMENT(record, network=name, algorithm=NEAREST[name])[:, 1:]
         band(agreement, STEPS(record, network=name)[1:], cosines, color=color, linestyle=dash)
-    agreement.set_title("agreement with the nearest algorithm")
-    agreement.set_ylabel("cosine of the sensitivities")
-    agreement.set_ylim(0.7, 1.01)
+    agreement.set(title="agreement with the nearest algorithm", ylabel="cosine of the sensitivities", ylim=(0.7, 1.01))
 
     best, read_off = record.metrics["parameters"]["logistic_1"][0], CURVE(record, network="linear_1", metric="rate")
     band(rate, STEPS(record, network="linear_1"), read_off, color=LOOKS["linear_1"][0], label="read off the weights")
     rate.axhline(best, color="black", linestyle=":", label="best logistic step")
-    rate.set_title("strength of one linear layer")
-    rate.set_ylabel(r"learning rate $\eta$")
-    rate.legend()
+    described(rate, title="strength of one linear layer", ylabel=r"learning rate $\eta$")
     figure.legend(*loss.get_legend_handles_labels())
     for axes in (loss, agreement, rate):
         axes.set_xlabel("training step")
@@ -186,8 +174,7 @@ def _losses(axes: Axes, record: Record) -> None:
     for shade, (reached, dash, label) in zip(np.linspace(0, 0.6, len(lines)), lines):
         axes.axhline(reached / one, color=str(shade), linestyle=dash, linewidth=1.0, label=label)
     axes.set_ylim(0.95 * np.fmin(bayes / one, 1.0), 1.5)  # NaN where draws were too few
-    axes.set_ylabel("loss / loss of one logistic step")
-    axes.set_title("loss")
+    axes.set(ylabel="loss / loss of one logistic step", title="loss")
 
 
 def _cosine_table(axes: Axes, record: Record) -> None:

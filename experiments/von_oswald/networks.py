@@ -5,8 +5,7 @@ from experiments.von_oswald.common import chosen_of
 from experiments.von_oswald.multi_step import CURVE, FINAL, STEPS, STRENGTH
 from experiments.von_oswald.panels import cosine_panel, loss_lines, network_label, strength_panel
 from icl_lab.lab import Record
-from icl_lab.lab.style import Figure
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import Figure, panels
 
 
 def over(network: str, reference: str) -> Statistic:
@@ -26,7 +25,7 @@ def figures(record: Record) -> dict[str, Figure]:
 
 def _row(record: Record, network: str) -> Figure:
     steps, found = STEPS(record, network=network), CURVE(record, network=network)
-    figure, (axes,) = axes_grid(3 if "gamma" in found else 2)
+    figure, (axes,) = panels(3 if "gamma" in found else 2)
     curves = {"trained": found["loss"], "gd": found["gd_loss"], "gd++": found["gd++_loss"]}
     loss_lines(axes[0], steps, curves, network_label(network))
     axes[0].set_yscale("log")

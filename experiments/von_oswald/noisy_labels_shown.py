@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from experiments import panels
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record, place_of
 from experiments.von_oswald.common import Task, law_sizes
 from experiments.von_oswald.noisy_labels import CORRUPTED, NOISY, Config
 from icl_lab.claims import Quick
-from icl_lab.lab import NotRun, Record, claims_of, from_json
+from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.quantities import Quantity
 from icl_lab.lab.style import Figure
 from icl_lab.lab.style import panels as axes_grid
@@ -34,16 +34,11 @@ def _worst(losses: Quantity, learner: str) -> Statistic:
     return lambda record: np.abs(losses(record, learner=learner) / losses(record, learner="gd") - 1).max(axis=1)
 
 
-def _at(corrupted: int) -> Statistic:
+@of_record
+def _at(record: Record, corrupted: int) -> np.ndarray:
     """(M,) loss of the trained layer at m."""
-
-    def statistic(record: Record) -> np.ndarray:
-        counts = list(record.config["corrupted"])
-        if corrupted not in counts:
-            raise NotRun(f"evaluation with {corrupted} replaced labels")
-        return CORRUPTED(record, learner="trained")[:, counts.index(corrupted)]
-
-    return statistic
+    at = place_of(record, "corrupted", corrupted, f"evaluation with {corrupted} replaced labels")
+    return CORRUPTED(record, learner="trained")[:, at]
 
 
 _WIDTH: dict[str, Any] = {

@@ -7,21 +7,9 @@ import numpy as np
 
 from experiments import panels
 from experiments.onsets import at_exact_start, half_drop_times
-from experiments.statistics import Statistic, last
-from experiments.von_oswald.one_step import (
-    AT_SIZE,
-    CURVE,
-    DISTANCE,
-    FINAL,
-    LEARNERS,
-    ONSET,
-    ONSET_STEPS,
-    RANGE,
-    STEPS,
-    Config,
-    at_size,
-)
-from experiments.von_oswald.panels import cosine_panel, loss_lines, mark_above
+from experiments.statistics import Statistic, last, of_record
+from experiments.von_oswald import one_step as binary
+from experiments.von_oswald.panels import cosine_panel, drops, late, loss_lines, mark_above
 from experiments.von_oswald.tuning import best_step, zero_loss
 from icl_lab.claims import FAILS, HOLDS, NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of, from_json
@@ -29,13 +17,13 @@ from icl_lab.lab.style import Figure
 from icl_lab.lab.style import panels as axes_grid
 
 
-def config_of(record: Record, size: int = 0) -> Config:
+def config_of(record: Record, size: int = 0) -> binary.Config:
     """The configuration of a record, of the sweep at N = D = size where that is given."""
-    config = from_json(Config, record.config)
-    return at_size(config, size) if size else config
+    config = from_json(binary.Config, record.config)
+    return binary.at_size(config, size) if size else config
 
 
-def plateau_loss(config: Config) -> float:
+def plateau_loss(config: binary.Config) -> float:
     """Loss of the best layer whose A has rank one: a plateau of training.
 
     A = c v v^T explains one of D directions, each worth N / (N + D - .2) of its share of the loss (this lab, from the
@@ -47,24 +35,23 @@ def plateau_loss(config: Config) -> float:
 
 def scaled_onsets(record: Record, batch: int) -> np.ndarray:
     """(M, R) curves of an onset ensemble, each scaled to start at the exact loss of predicting zero."""
-    return at_exact_start(ONSET(record, batch=batch), zero_loss(config_of(record)))
+    return at_exact_start(binary.ONSET(record, batch=batch), zero_loss(config_of(record)))
 
 
 def onset_times(record: Record, batch: int) -> np.ndarray:
     """(M,) first measured step with half of the way from predict-zero to the best GD step done; infinite if never."""
     start, end = zero_loss(config_of(record)), record.metrics["closed_form"]
-    return half_drop_times(scaled_onsets(record, batch), ONSET_STEPS(record), start, end)
+    return half_drop_times(scaled_onsets(record, batch), binary.ONSET_STEPS(record), start, end)
 
 
 def waits(record: Record, batch: int) -> np.ndarray:
     """(M,) 1 for members of an onset ensemble whose half drop comes at least twice as late as the median's."""
-    times = onset_times(record, batch)
-    return (times >= 2 * np.median(times)).astype(float)
+    return late(onset_times(record, batch))
 
 
 def plateau_levels(record: Record) -> np.ndarray:
     """(M,) median loss of a member that waits, from 1.5 times the median half drop to 3/4 of its own; else NaN."""
-    batch, steps = record.config["onset_batches"][0], ONSET_STEPS(record)
+    batch, steps = record.config["onset_batches"][0], binary.ONSET_STEPS(record)
     times, curves = onset_times(record, batch), scaled_onsets(record, batch)
     start, stop = 1.5 * np.median(times), 0.75 * np.minimum(times, steps[-1])[:, None]
     plateau = np.where((steps >= start) & (steps <= stop) & (waits(record, batch) == 1)[:, None], curves, np.nan)
@@ -75,26 +62,23 @@ def past_plateau(record: Record, size: int) -> np.ndarray:
     """(M,) whether a member of the sweep has done 9/10 of its drop."""
     config = config_of(record, size)
     end = 0.1 * zero_loss(config) + 0.9 * best_step(config)[1]
-    return AT_SIZE(record, size=size, learner="trained") < end
+    return binary.AT_SIZE(record, size=size, learner="trained") < end
 
 
-def _excess_at(size: int, learner: str) -> Statistic:
+@of_record
+def _excess_at(record: Record, size: int, learner: str) -> np.ndarray:
     """(M,) relative excess over the GD step at N = D = size of members that have left the plateau; else NaN."""
-
-    def statistic(record: Record) -> np.ndarray:
-        trained, gd = (AT_SIZE(record, size=size, learner=name) for name in (learner, "gd"))
-        return np.where(past_plateau(record, size), trained / gd - 1, np.nan)
-
-    return statistic
+    trained, gd = (binary.AT_SIZE(record, size=size, learner=name) for name in (learner, "gd"))
+    return np.where(past_plateau(record, size), trained / gd - 1, np.nan)
 
 
 def _excess(learner: str) -> Statistic:
-    return lambda record: FINAL(record, learner=learner) / FINAL(record, learner="gd") - 1
+    return lambda record: binary.FINAL(record, learner=learner) / binary.FINAL(record, learner="gd") - 1
 
 
 def _shrinks(record: Record) -> np.ndarray:
     """(M,) last prediction difference over the first."""
-    curve = CURVE(record, metric="gd_prediction_difference")
+    curve = binary.CURVE(record, metric="gd_prediction_difference")
     return curve[:, -1] / curve[:, 0]
 
 
@@ -135,9 +119,9 @@ CLAIMS = (
     ),
     claim(
         "cosine", "The sensitivities d prediction / d query of trained layer and GD step have cosine at least .999.",
-        last(CURVE.at(metric="gd_sensitivity_cosine")), at_least=0.999, **_ONCE, headline=2,
+        last(binary.CURVE.at(metric="gd_sensitivity_cosine")), at_least=0.999, **_ONCE, headline=2,
         published=("cosine about 1", "Fig. 2"), reason="the figure's cosine is 1 to its resolution",
-        control=lambda record: CURVE(record, metric="gd_sensitivity_cosine")[:, 0],
+        control=lambda record: binary.CURVE(record, metric="gd_sensitivity_cosine")[:, 0],
     ),
     claim(
         "prediction_difference",
@@ -146,7 +130,8 @@ CLAIMS = (
     ),
     claim(
         "distance", "The trained weights are the GD step modulo symmetry: relative distance at most 0.05.",
-        DISTANCE, at_most=0.05, where=" and 9 (distance modulo symmetry: this lab)", presets=(), at_lab=NOT_RESOLVED,
+        binary.DISTANCE, at_most=0.05, at_lab=NOT_RESOLVED, presets=(),
+        where=" and 9 (distance modulo symmetry: this lab)",
         reason="an excess of 1 % in a quadratic loss is a tenth in weights; half of that is asked for",
     ),
     claim(
@@ -175,17 +160,18 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Fig. 2, and the ensembles."""
-    a, config = CURVE(record), config_of(record)
+    a, config = binary.CURVE(record), config_of(record)
     figure, ((loss, agreement), (sizes, ranges)) = axes_grid(2, 2, shape=0.58)
     title = f"loss, N = {config.context_length}, D = {config.input_size}"
-    loss_lines(loss, STEPS(record), {"trained": a["loss"], "gd": a["gd_loss"]}, title, record.metrics["closed_form"])
-    cosine_panel(agreement, STEPS(record), a, "gd")
-    finals = _excess_over_gd(AT_SIZE.over(record, "size", config.sizes))
+    loss_lines(
+        loss, binary.STEPS(record), {"trained": a["loss"], "gd": a["gd_loss"]}, title, record.metrics["closed_form"]
+    )
+    cosine_panel(agreement, binary.STEPS(record), a, "gd")
+    finals = _excess_over_gd(binary.AT_SIZE.over(record, "size", config.sizes))
     panels.points_panel(sizes, config.sizes, finals, "N = D")
-    sizes.set_ylim(-0.5, 4)
-    sizes.set_title("final loss (↑: members above)")
+    sizes.set(ylim=(-0.5, 4), title="final loss (↑: members above)")
     mark_above(sizes, config.sizes, finals["trained"])
-    far = _excess_over_gd({n: RANGE(record, learner=n) for n in LEARNERS})
+    far = _excess_over_gd({n: binary.RANGE(record, learner=n) for n in binary.LEARNERS})
     panels.shift_panel(ranges, np.asarray(config.ranges), far, r"input range $\alpha$", training=config.input_range)
     ranges.set(title="loss on larger inputs", yscale="linear")
     ranges.get_legend().remove()
@@ -202,7 +188,7 @@ def _excess_over_gd(losses: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def _onsets(record: Record) -> Figure:
     """Members of each ensemble over training, and when half of their drop is done."""
-    steps, config = ONSET_STEPS(record), config_of(record)
+    steps, config = binary.ONSET_STEPS(record), config_of(record)
     batches = config.onset_batches
     figure, (row,) = axes_grid(len(batches) + 1, 1)
     for axes, batch in zip(row, batches):
@@ -216,15 +202,8 @@ def _onsets(record: Record) -> Figure:
         axes.set_ylim(top=0.45)
         axes.locator_params(axis="x", nbins=4)
         axes.legend(loc="center right")
-    for batch, shade, hatch in zip(batches, ("#0072B2", "#E69F00", "#009E73"), ("", "///", "...")):
-        times = onset_times(record, batch)
-        bins = np.geomspace(min(100, 0.1 * config.onset_steps), config.onset_steps, 25).tolist()
-        dropped = times[np.isfinite(times)]
-        label = f"batch {batch}: {dropped.size} of {times.size}"
-        row[-1].hist(dropped, bins=bins, color=shade, hatch=hatch, alpha=0.6, label=label)
-    row[-1].set_xscale("log")
+    looks = zip(batches, ("#0072B2", "#E69F00", "#009E73"), ("", "///", "..."))
+    found = {f"batch {batch}": (onset_times(record, batch), color, hatch) for batch, color, hatch in looks}
+    drops(row[-1], found, np.geomspace(min(100, 0.1 * config.onset_steps), config.onset_steps, 25).tolist())
     row[-1].set_title("when members drop")
-    row[-1].set_xlabel("step at half of the drop")
-    row[-1].set_ylabel("members")
-    row[-1].legend()
     return figure

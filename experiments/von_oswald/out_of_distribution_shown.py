@@ -94,5 +94,6 @@ def figures(record: Record) -> dict[str, Figure]:
             fine = np.linspace(min(config.input_scales), max(config.input_scales), 100)
             exact = theory.one_step_loss_out_of_distribution(fine / config.input_range, **law_sizes(config))
             panels.theory_line(row[0], fine, exact)
-        row[0].set_ylabel(f"{network_label(name)}\nloss")
+        for one in row:
+            one.set_title(f"{network_label(name)}: {one.get_title()}")
     return {"out_of_distribution": figure}

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from experiments.panels import family, shift_panel
+from experiments.panels import described, family, shift_panel
 from experiments.von_oswald.shifts import COLUMNS
 from icl_lab.lab.style import LEARNERS, Axes
 from icl_lab.theory import gd_plus_plus_eigenvalues, gd_plus_plus_peak
@@ -38,10 +38,7 @@ def loss_lines(
     level = float(np.median(curves["gd"])) if level is None else level
     for learner, values in curves.items():
         member_lines(axes, steps, values / curves["gd"] * level, learner)
-    axes.set_xlabel("training step")
-    axes.set_ylabel("loss")
-    axes.set_title(title)
-    axes.legend()
+    described(axes, xlabel="training step", ylabel="loss", title=title)
 
 
 def cosine_panel(axes: Axes, steps: np.ndarray, curves: Mapping[str, np.ndarray], *references: str) -> None:
@@ -50,12 +47,25 @@ def cosine_panel(axes: Axes, steps: np.ndarray, curves: Mapping[str, np.ndarray]
     for reference in references:
         member_lines(axes, steps, curves[f"{reference}_sensitivity_cosine"], reference, **several)
     names = ", ".join(str(LEARNERS[reference]["label"]) for reference in references)
-    axes.set_title(f"cosine with {names}")
-    axes.set_xlabel("training step")
-    axes.set_ylabel("cosine of the sensitivities")
-    axes.set_ylim(-0.05, 1.05)
+    axes.set(
+        title=f"cosine with {names}", xlabel="training step", ylabel="cosine of the sensitivities", ylim=(-0.05, 1.05)
+    )
     if several == {}:
         axes.legend()
+
+
+def late(times: np.ndarray) -> np.ndarray:
+    """(M,) 1 for members whose half drop comes at least twice as late as the median's."""
+    return (times >= 2 * np.median(times)).astype(float)
+
+
+def drops(axes: Axes, ensembles: Mapping[str, tuple[np.ndarray, str, str]], bins: Sequence[float]) -> None:
+    """When members have done half of their drop: (M,) times, infinite if never, a colour and a hatch by ensemble."""
+    for name, (times, color, hatch) in ensembles.items():
+        found = times[np.isfinite(times)]
+        label = f"{name}: {found.size} of {times.size}"
+        axes.hist(found, bins=bins, color=color, hatch=hatch, alpha=0.6, label=label)
+    described(axes, xscale="log", xlabel="step at half of the drop", ylabel="members")
 
 
 def mark_above(axes: Axes, x: Sequence[float], members: np.ndarray) -> None:
@@ -71,8 +81,7 @@ def strength_panel(axes: Axes, steps: np.ndarray, gamma: np.ndarray, best: float
     member_lines(axes, steps, gamma[..., 0], "trained")
     axes.set_title("strength of GD++")
     axes.axhline(best, **LEARNERS["gd++"] | {"marker": ""})
-    axes.set_xlabel("training step")
-    axes.set_ylabel(r"$\gamma$" if gamma.shape[2] == 1 else r"$\gamma$ of the first layer")
+    axes.set(xlabel="training step", ylabel=r"$\gamma$" if gamma.shape[2] == 1 else r"$\gamma$ of the first layer")
     axes.legend()
 
 
@@ -84,8 +93,7 @@ def eigenvalue_panel(axes: Axes, gammas: Mapping[int, float], largest: Mapping[i
         axes.plot(*gd_plus_plus_peak(gamma), "o", color=look["color"])
     axes.set_xlabel(r"eigenvalue $\lambda$ of $X^T X$")
     axes.set_ylabel(r"$\lambda (1 - \gamma \lambda)^2$")
-    axes.set_title(r"GD++ on eigenvalues, largest at $1 / (3\gamma)$")
-    axes.legend()
+    described(axes, title=r"GD++ on eigenvalues, largest at $1 / (3\gamma)$")
 
 
 def shift_panels(
@@ -95,5 +103,4 @@ def shift_panels(
     for axes, (column, scales) in zip(row, columns.items()):
         shown = {learner: found[column][learner] for learner in SHIFTED if learner in found[column]}
         shift_panel(axes, np.asarray(scales), shown, r"scale $\alpha$ of the shift", training=1.0)
-        axes.set_title(COLUMNS[column][0])
-        axes.legend()
+        described(axes, title=COLUMNS[column][0])

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from experiments.onsets import at_exact_start, half_drop_times
-from experiments.panels import ABOVE
+from experiments.panels import described
+from experiments.von_oswald.panels import drops, late
 from experiments.von_oswald.phase_transitions import LOOKS, LOSS, OF_SET, SET_STEPS, STEPS, Config
 from icl_lab.claims import FAILS, Quick
 from icl_lab.lab import Record, claims_of, from_json, style
@@ -21,8 +22,7 @@ def times(record: Record, heads: int) -> np.ndarray:
 
 def waits(record: Record, heads: int) -> np.ndarray:
     """(M,) 1 for members whose half drop comes at least twice as late as the median's."""
-    found = times(record, heads)
-    return (found >= 2 * np.median(found)).astype(float)
+    return late(times(record, heads))
 
 
 def set_times(record: Record, name: str) -> np.ndarray:
@@ -99,15 +99,13 @@ def figures(record: Record) -> dict[str, Figure]:
     """Loss of every member by ensemble, and the distribution of the times."""
     config, steps = from_json(Config, record.config), STEPS(record)
     figure, (row,) = style.panels(len(config.heads) + 2, 1)
-    bins = np.geomspace(0.02 * config.steps, config.steps, 25).tolist()
+    found = {}
     for axes, heads, (color, hatch) in zip(row, config.heads, LOOKS):
         curves = at_exact_start(LOSS(record, heads=heads), record.metrics["predict_zero"])
+        name = f"{heads} head{'s' * (heads > 1)}"
         axes.plot(steps, curves.T, color=color, alpha=0.2, linewidth=0.6)
-        axes.set_title(f"{heads} head{'s' * (heads > 1)}, {config.members} members")
-        found = times(record, heads)
-        dropped = found[np.isfinite(found)]
-        label = f"{heads} head{'s' * (heads > 1)}: {dropped.size} of {found.size}"
-        row[-1].hist(dropped, bins=bins, color=color, hatch=hatch, alpha=0.6, label=label)
+        axes.set_title(f"{name}, {config.members} members")
+        found[name] = (times(record, heads), color, hatch)
     axes = row[len(config.heads)]
     for name, label, color, dash in (("loss", "fresh tasks", "#D55E00", "-"), ("train_loss", "the set", "0.4", "--")):
         lines = axes.plot(
@@ -118,12 +116,9 @@ def figures(record: Record) -> dict[str, Figure]:
     for axes in row[:-1]:
         axes.axhline(record.metrics["closed_form"], color="black", linestyle=":", label="best GD step")
         axes.set_xlabel("training step")
-        axes.set_ylabel("loss, of one start" if axes is not row[len(config.heads)] else "loss")
+        axes.set_ylabel("loss, scaled to one start" if axes is not row[len(config.heads)] else "loss")
         axes.set_ylim(0.15, 0.5)
         axes.legend(loc="upper right")
-    row[-1].set_xscale("log")
-    row[-1].set_title("members that drop, and when")
-    row[-1].set_xlabel("step at half of the drop")
-    row[-1].set_ylabel("members")
-    row[-1].legend(ncols=2, **ABOVE)
+    drops(row[-1], found, np.geomspace(0.02 * config.steps, config.steps, 25).tolist())
+    described(row[-1], 2, title="members that drop, and when")
     return {"phase_transitions": figure}

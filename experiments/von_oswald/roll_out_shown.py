@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record
 from experiments.von_oswald.panels import member_lines
 from experiments.von_oswald.roll_out import EXACT, ROLLED_OUT
 from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
@@ -17,14 +17,11 @@ def losses(record: Record, damping: float, learner: str) -> np.ndarray:
     return np.where(np.isfinite(found), found, np.inf)
 
 
-def _rise(damping: float) -> Statistic:
+@of_record
+def _rise(record: Record, damping: float) -> np.ndarray:
     """(M,) trained loss after the last application over the smallest on the way, at most 10^6."""
-
-    def statistic(record: Record) -> np.ndarray:
-        found = losses(record, damping, "trained")
-        return np.minimum(found[:, -1] / found.min(axis=1), 1e6)
-
-    return statistic
+    found = losses(record, damping, "trained")
+    return np.minimum(found[:, -1] / found.min(axis=1), 1e6)
 
 
 def diverges_at(record: Record, damping: float, learner: str) -> np.ndarray:
@@ -93,9 +90,8 @@ def figures(record: Record) -> dict[str, Figure]:
         for learner in ("gd", "trained"):
             member_lines(axes, x, np.minimum(losses(record, damping, learner), 1e6), learner)
         axes.plot(x, EXACT(record, damping=damping), **style.THEORY, label="exact GD")
-        axes.set_ylim(0, 0.45)
-        axes.set_title(rf"damping $\lambda$ = {damping:g}")
-        axes.set_xlabel("applications of the layer")
-        axes.set_ylabel("loss")
+        axes.set(
+            ylim=(0, 0.45), title=rf"damping $\lambda$ = {damping:g}", xlabel="applications of the layer", ylabel="loss"
+        )
     row[0].legend(loc="lower right")
     return {"roll_out": figure}

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.statistics import Statistic, last, ratio
+from experiments.statistics import Statistic, among, last, ratio
 from experiments.von_oswald.criteria import settled
 from experiments.von_oswald.separate_tokens import ATTENTION, BY_HAND, BY_HAND_ATTENTION, CURVE, FINAL, STEPS, chosen
 from icl_lab.claims import FAILS, NOT_REACHED, NOT_RESOLVED, Quick
@@ -32,20 +32,15 @@ def drop_index(record: Record) -> np.ndarray:
     return np.where(half.any(axis=1), half.argmax(axis=1), -1)
 
 
-def dropped(record: Record, name: str = "softmax") -> np.ndarray:
-    """(M,) 1 for members whose final loss has gone half of the way to the best GD step."""
+def dropped(record: Record, name: str = "softmax", left: float = 0.5) -> np.ndarray:
+    """(M,) 1 for members whose final loss has gone the way to the best GD step, but for what may be left of it."""
     zero, best = record.metrics["predict_zero"], record.metrics["closed_form"]
-    return (FINAL[name](record, learner="trained") <= (zero + best) / 2).astype(float)
+    return (FINAL[name](record, learner="trained") <= left * zero + (1 - left) * best).astype(float)
 
 
 def _of_dropped(statistic: Statistic, name: str = "softmax") -> Statistic:
     """The statistic, NaN for members whose loss has not gone 9/10 of the way to the best GD step at the last step."""
-
-    def of_dropped(record: Record) -> np.ndarray:
-        nearly = 0.1 * record.metrics["predict_zero"] + 0.9 * record.metrics["closed_form"]
-        return np.where(FINAL[name](record, learner="trained") <= nearly, statistic(record), np.nan)
-
-    return of_dropped
+    return among(partial(dropped, name=name, left=0.1), statistic)
 
 
 def _two_step_ratio(record: Record) -> np.ndarray:

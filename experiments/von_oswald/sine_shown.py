@@ -4,24 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments.statistics import Statistic, last, ratio
+from experiments.statistics import last, of_record, ratio
+from experiments.von_oswald import sine as binary
 from experiments.von_oswald.criteria import settled
 from experiments.von_oswald.panels import network_label
-from experiments.von_oswald.sine import (
-    ANSWER,
-    CURVE,
-    FINAL,
-    FUNCTIONAL_ERROR,
-    GRID,
-    KERNEL,
-    QUERIES,
-    STEPS,
-    TASK,
-    VALUE_R2,
-    X,
-    Y,
-    pair,
-)
 from icl_lab.claims import NOT_REACHED, Quick
 from icl_lab.lab import Claim, Record, claims_of, style
 from icl_lab.lab.style import Axes, Figure
@@ -32,14 +18,15 @@ LOOKS = {
 }
 
 
-def _initial(name: str) -> Statistic:
+READ_OFF = {"loss": "loss below 0.001", "same_loss": "losses equal", "cosine": "cosine near 1"}
+"""The published figure, which is of dependent amplitude and phase."""
+
+
+@of_record
+def _initial(record: Record, name: str) -> np.ndarray:
     """(1,) of the task and the networks shown: rms difference of the functions before attention, over the task's."""
-
-    def statistic(record: Record) -> np.ndarray:
-        trained, control = (ANSWER(record, pair=name, which=which, when="before") for which in LOOKS)
-        return np.sqrt([((trained - control) ** 2).mean() / (TASK(record, pair=name) ** 2).mean()])
-
-    return statistic
+    trained, control = (binary.ANSWER(record, pair=name, which=which, when="before") for which in LOOKS)
+    return np.sqrt([((trained - control) ** 2).mean() / (binary.TASK(record, pair=name) ** 2).mean()])
 
 
 claim = claims_of("von_oswald.sine", presets=("lab",))
@@ -47,21 +34,14 @@ claim = claims_of("von_oswald.sine", presets=("lab",))
 
 def _of_law(law: str) -> tuple[Claim, ...]:
     """The claims of Fig. 4 on one distribution of the tasks: the figure's is dependent, the text's independent."""
-    name = pair(law, 1)
-    trained, control = (FINAL.at(pair=name, which=which) for which in LOOKS)
+    name = binary.pair(law, 1)
+    trained, control = (binary.FINAL.at(pair=name, which=which) for which in LOOKS)
     figure = {"where": f"von Oswald et al. 2022, Fig. 4 (amplitude and phase {law})"}
-    read_off = (
-        {"loss": "loss below 0.001", "same_loss": "losses equal", "cosine": "cosine near 1"}
-        if law == "dependent"
-        else {}
-    )
-    shown = {name: (words, "Fig. 4") for name, words in read_off.items()}
-    losses = (CURVE.at(pair=name, metric=metric) for metric in ("trained_loss", "control_loss"))
+    shown = {name: (words, "Fig. 4") for name, words in READ_OFF.items() if law == "dependent"}
+    losses = (binary.CURVE.at(pair=name, metric=metric) for metric in ("trained_loss", "control_loss"))
     ends: dict[str, Any] = {"at_lab": NOT_REACHED, "criterion": settled(*losses)}  # after 20,000 steps of 128 tasks
-    identity: dict[str, Any] = {
-        "kind": "identity",
-        "quick": Quick(0.0, "an identity, to the same rounding", identity=True),
-    }
+    same = Quick(0.0, "an identity, to the same rounding", identity=True)
+    identity: dict[str, Any] = {"kind": "identity", "quick": same}
     return (
         claim(
             f"{law}_loss", "The network trained whole learns sines in context (loss).", trained, at_most=0.001,
@@ -77,14 +57,14 @@ def _of_law(law: str) -> tuple[Claim, ...]:
         claim(
             f"{law}_cosine",
             "The two agree on the sign of d prediction / d query (mean of the cosine, which is 1 or -1).",
-            last(CURVE.at(pair=name, metric="control_sensitivity_cosine")), at_least=0.9, **figure, **ends,
+            last(binary.CURVE.at(pair=name, metric="control_sensitivity_cosine")), at_least=0.9, **figure, **ends,
             published=shown.get("cosine"), reason="near 1 on the figure's axis from .5 to 1.1",
         ),
         claim(
             f"{law}_prediction_difference",
             "Both networks predict nearly the same: they differ by a tenth of the root mean square target, .22, at "
             "most.",
-            last(CURVE.at(pair=name, metric="control_prediction_difference")), at_most=0.022, **figure, **ends,
+            last(binary.CURVE.at(pair=name, metric="control_prediction_difference")), at_most=0.022, **figure, **ends,
             reason="a tenth of what there is to predict; the figure's axis ends at .08",
             headline=3 if law == "dependent" else 0,
         ),
@@ -99,14 +79,14 @@ def _of_law(law: str) -> tuple[Claim, ...]:
             f"{law}_values",
             "The network trained whole is another kernel machine: the values that it smooths are not the labels "
             "(squared correlation; 1 in Prop. 2).",
-            VALUE_R2.at(pair=name), at_most=0.9, where="this lab, on von Oswald et al. 2022, Prop. 2",
+            binary.VALUE_R2.at(pair=name), at_most=0.9, where="this lab, on von Oswald et al. 2022, Prop. 2",
             reason="a tenth of the variance is more than rounding or noise leaves",
         ),
         claim(
             f"{law}_kernel",
             "One layer behind the meta-learned features is kernel smoothing with k(x, x') = m(x).m(x') (relative "
             "root mean square error).",
-            lambda record: FUNCTIONAL_ERROR(record, pair=name)[:, 0], at_most=1e-5,
+            lambda record: binary.FUNCTIONAL_ERROR(record, pair=name)[:, 0], at_most=1e-5,
             where="von Oswald et al. 2022, Prop. 2", headline=1, **identity,
             reason="an identity: float32 rounding of sums of forty products",
         )
@@ -115,14 +95,14 @@ def _of_law(law: str) -> tuple[Claim, ...]:
             f"{law}_functional",
             "Up to four attention layers behind the meta-learned features, with no MLP between, are as many "
             "steps of functional gradient descent (largest relative root mean square error).",
-            lambda record: FUNCTIONAL_ERROR(record, pair=name).max(axis=1), at_most=1e-4,
+            lambda record: binary.FUNCTIONAL_ERROR(record, pair=name).max(axis=1), at_most=1e-4,
             where="von Oswald et al. 2022, A.8", headline=2, **identity,
             reason="an identity; each step rounds the residuals of the one before",
         ),
     )  # fmt: skip
 
 
-_TRAINED = [CURVE.at(pair=pair(law, 1), metric="trained_loss") for law in ("dependent", "independent")]
+_TRAINED = [binary.CURVE.at(pair=binary.pair(law, 1), metric="trained_loss") for law in ("dependent", "independent")]
 
 CLAIMS = (
     *_of_law("dependent"),
@@ -130,8 +110,8 @@ CLAIMS = (
     claim(
         "one_number",
         "The released code's tasks are easier: their loss is at most half of the others' (ratio, median).",
-        ratio(*(FINAL.at(pair=pair(law, 1), which="trained") for law in ("dependent", "independent"))), at_most=0.5,
-        where="this lab", interval="median", reason="a family of one parameter against one of two",
+        ratio(*(binary.FINAL.at(pair=binary.pair(law, 1), which="trained") for law in ("dependent", "independent"))),
+        at_most=0.5, where="this lab", interval="median", reason="a family of one parameter against one of two",
         at_lab=NOT_REACHED, criterion=settled(*_TRAINED),
     ),
 )  # fmt: skip
@@ -139,28 +119,26 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """One row for each distribution and depth: a task, losses, agreement, the kernel."""
-    pairs, steps = list(zip(record.config["laws"], record.config["layers"])), STEPS(record)
+    pairs, steps = list(zip(record.config["laws"], record.config["layers"])), binary.STEPS(record)
     figure, axes = style.panels(4, len(pairs))
     for row, (law, layers) in zip(axes, pairs):
-        name = pair(law, layers)
-        curves, grid, task, x, y = (one(record, pair=name) for one in (CURVE, GRID, TASK, X, Y))
+        name = binary.pair(law, layers)
+        curves, grid, task, x, y = (
+            one(record, pair=name) for one in (binary.CURVE, binary.GRID, binary.TASK, binary.X, binary.Y)
+        )
         losses = {"trained": curves["trained_loss"], "control": curves["control_loss"]}
         row[0].plot(grid[:, 0], task[:, 0], color="0.3", linestyle=":", label="task")
         row[0].plot(x[:, 0], y[:, 0], "k.", label="context")
         for which, look in LOOKS.items():
-            answer = ANSWER(record, pair=name, which=which)
+            answer = binary.ANSWER(record, pair=name, which=which)
             row[0].plot(grid[:, 0], answer["after"][:, 0], **look)
             gaps = {"label": f"{look['label']}, at the start", "linestyle": (0, (4, 3 if which == "trained" else 1))}
             row[0].plot(grid[:, 0], answer["before"][:, 0], **look | gaps | {"linewidth": 0.7})
             style.band(row[1], steps, losses[which], **look)
         row[0].set_title(f"{law} phase, {network_label(f'looped_{layers}')}")
         row[1].set_title("loss")
-        row[0].set_xlabel("input")
-        row[0].set_ylabel("prediction")
-        row[0].set_ylim(-0.85, 1.2)
-        row[1].set_yscale("log")
-        row[1].set_xlabel("training step")
-        row[1].set_ylabel("loss")
+        row[0].set(xlabel="input", ylabel="prediction", ylim=(-0.85, 1.2))
+        row[1].set(yscale="log", xlabel="training step", ylabel="loss")
         style.band(row[2], steps, curves["control_sensitivity_cosine"], "trained", share=0.5, label=None)
         row[2].set(title="trained against features + GD", xlabel="training step", ylim=(-0.05, 1.05))
         row[2].set_ylabel("cosine of the sensitivities")
@@ -175,14 +153,12 @@ def figures(record: Record) -> dict[str, Figure]:
 
 def _kernel_panel(axes: Axes, record: Record, name: str) -> None:
     """Kernels at the middle query, each scaled to a largest size of 1, with the sign that makes k(q, q) positive."""
-    grid, queries = GRID(record, pair=name)[:, 0], QUERIES(record, pair=name)[:, 0]
+    grid, queries = binary.GRID(record, pair=name)[:, 0], binary.QUERIES(record, pair=name)[:, 0]
     i = len(queries) // 2
     at = np.abs(grid - queries[i]).argmin()
     for which, look in LOOKS.items():
-        kernel = KERNEL(record, pair=name, which=which)[i]
+        kernel = binary.KERNEL(record, pair=name, which=which)[i]
         axes.plot(grid, kernel / np.abs(kernel).max() * np.sign(kernel[at]), **look)
     axes.axvline(queries[i], color="0.6", linewidth=0.7)
-    axes.set_title(f"kernel at the query {queries[i]:g}")
-    axes.set_xlabel("input of the context token")
-    axes.set_ylabel("kernel (scaled)")
+    axes.set(title=f"kernel at the query {queries[i]:g}", xlabel="input of the context token", ylabel="kernel (scaled)")
     axes.legend()

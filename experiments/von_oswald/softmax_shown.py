@@ -1,8 +1,10 @@
 """What ``softmax`` claims and shows: functions of its record."""
 
+from functools import partial
+
 import numpy as np
 
-from experiments.statistics import Statistic, last, ratio
+from experiments.statistics import Statistic, among, last, ratio
 from experiments.von_oswald import shifts
 from experiments.von_oswald.panels import member_lines
 from experiments.von_oswald.softmax import CURVE, FINAL, MAPS, SHIFTED, STEPS, Config
@@ -41,11 +43,6 @@ def past_plateau(record: Record, heads: int) -> np.ndarray:
     return loss < 0.1 * zero + 0.9 * end
 
 
-def _past(statistic: Statistic) -> Statistic:
-    """The statistic of members with two heads, NaN where they still wait on the plateau."""
-    return lambda record: np.where(past_plateau(record, 2), statistic(record), np.nan)
-
-
 def gap_closed(record: Record) -> np.ndarray:
     """(M,) share of the excess that the second head takes away, member by member, where both have left the plateau."""
     both = past_plateau(record, 1) & past_plateau(record, 2)
@@ -63,6 +60,7 @@ def _cosine(heads: int) -> Statistic:
 
 
 _FIGURE = "von Oswald et al. 2022, Fig. 12"
+_past = partial(among, partial(past_plateau, heads=2))
 
 claim = claims_of("von_oswald.softmax")
 
@@ -134,7 +132,8 @@ def figures(record: Record) -> dict[str, Figure]:
     And the heads' scaled maps.
     """
     config = from_json(Config, record.config)
-    figure, axes = style.panels(2 + len(config.columns()), len(config.heads))
+    columns = config.columns() if "shift_tasks" in record.config else {}  # that of paper is older than the shifts
+    figure, axes = style.panels(2 + len(columns), len(config.heads))
     for (loss, agreement, *row), heads in zip(axes, config.heads):
         title, part = f"{heads} head{'s' * (heads > 1)}", CURVE(record, heads=heads)
         off, gd = past_plateau(record, heads), record.metrics["closed_form"]
@@ -145,7 +144,7 @@ def figures(record: Record) -> dict[str, Figure]:
         _apart(agreement, STEPS(record), part["gd_sensitivity_cosine"], off)
         agreement.set(title=f"{title}, cosine with GD", xlabel="training step", ylim=(-0.05, 1.05))
         agreement.set_ylabel("cosine of the sensitivities")
-        for shifted, (column, scales) in zip(row, config.columns().items()):
+        for shifted, (column, scales) in zip(row, columns.items()):
             found = SHIFTED[column](record, heads=heads)
             _apart(shifted, np.array(scales), found["trained"], off)
             shifted.plot(scales, np.median(found["gd"], axis=0), **_GD)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from experiments import panels
-from experiments.statistics import Statistic, last, ratio
+from experiments.statistics import Statistic, last, of_record, ratio
 from experiments.von_oswald import shifts
 from experiments.von_oswald.task_sets import CURVE, FINAL, LEARNERS, SHIFTED, STEPS, Config
 from icl_lab.claims import NOT_RESOLVED, Quick
@@ -21,15 +21,12 @@ def _cosine(tasks: int) -> Statistic:
     return last(CURVE.at(tasks=tasks, metric="gd_sensitivity_cosine"))
 
 
-def excess_over_theory(tasks: int) -> Statistic:
+@of_record
+def excess_over_theory(record: Record, tasks: int) -> np.ndarray:
     """(M,) excess loss on fresh tasks (paired with the GD step's) over c/B."""
-
-    def statistic(record: Record) -> np.ndarray:
-        over = _over_gd(tasks)(record)
-        excess = (over - 1) * record.metrics["closed_form"]
-        return excess * tasks / record.metrics["coefficient"]
-
-    return statistic
+    over = _over_gd(tasks)(record)
+    excess = (over - 1) * record.metrics["closed_form"]
+    return excess * tasks / record.metrics["coefficient"]
 
 
 _FIGURE = {"where": "von Oswald et al. 2022, Fig. 16"}
@@ -116,9 +113,6 @@ def figures(record: Record) -> dict[str, Figure]:
             x = np.array(scales)
             band(axes, x, losses["trained"], **look, label=label)
         axes.plot(x, np.median(losses["gd"], axis=0), **BEST, label="GD")
-        axes.set_yscale("log")
-        axes.set_xlabel(r"scale $\alpha$ of the shift")
-        axes.set_ylabel("loss")
-        axes.set_title(shifts.COLUMNS[column][0])
+        axes.set(yscale="log", xlabel=r"scale $\alpha$ of the shift", ylabel="loss", title=shifts.COLUMNS[column][0])
         axes.legend()
     return {"task_sets": figure}

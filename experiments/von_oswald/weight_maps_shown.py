@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.statistics import Statistic
+from experiments.statistics import of_record
 from experiments.von_oswald.common import chosen_of
 from experiments.von_oswald.panels import network_label
 from experiments.von_oswald.weight_maps import MATRIX, Config
@@ -18,27 +18,21 @@ def _on_inputs(record: Record, name: str, matrix: str) -> np.ndarray:
     return MATRIX(record, network=name, learner="trained", matrix=matrix)[:, :d, :d]
 
 
-def _off_diagonal(name: str, matrix: str) -> Statistic:
+@of_record
+def _off_diagonal(record: Record, name: str, matrix: str) -> np.ndarray:
     """(M,) root mean square of the entries off the input diagonal over the mean size of those on it."""
-
-    def statistic(record: Record) -> np.ndarray:
-        block = _on_inputs(record, name, matrix)
-        d = block.shape[-1]
-        off = block[:, ~np.eye(d, dtype=bool)]
-        on = np.diagonal(block, axis1=1, axis2=2)
-        return np.sqrt((off**2).mean(axis=1)) / np.abs(on).mean(axis=1)
-
-    return statistic
+    block = _on_inputs(record, name, matrix)
+    d = block.shape[-1]
+    off = block[:, ~np.eye(d, dtype=bool)]
+    on = np.diagonal(block, axis1=1, axis2=2)
+    return np.sqrt((off**2).mean(axis=1)) / np.abs(on).mean(axis=1)
 
 
-def _diagonal_spread(name: str, matrix: str) -> Statistic:
+@of_record
+def _diagonal_spread(record: Record, name: str, matrix: str) -> np.ndarray:
     """(M,) standard deviation of the input diagonal over its mean size."""
-
-    def statistic(record: Record) -> np.ndarray:
-        on = np.diagonal(_on_inputs(record, name, matrix), axis1=1, axis2=2)
-        return on.std(axis=1) / np.abs(on.mean(axis=1))
-
-    return statistic
+    on = np.diagonal(_on_inputs(record, name, matrix), axis1=1, axis2=2)
+    return on.std(axis=1) / np.abs(on.mean(axis=1))
 
 
 def _input_rest(record: Record) -> np.ndarray:
@@ -106,10 +100,9 @@ def figures(record: Record) -> dict[str, Figure]:
             clipped = name != "looped_1" and matrix == "b"
             for axis, one, label in zip(row[2 * j :], shown, ("trained", "built")):
                 limit = inputs if clipped else largest
-                image = style.heat_map(axis, one, limit, f"{matrix.upper()}, {label}")
+                image = style.heat_map(axis, one, limit, f"{network_label(name)}: {matrix.upper()}, {label}")
                 if clipped:
                     axis.set_xlabel(f"label entry: {one[d, d]:.1f}")
             extend = "min" if clipped else "neither"
             figure.colorbar(image, ax=list(row[2 * j : 2 * j + 2]), shrink=0.8, extend=extend, label=style.BARRED)
-        row[0].set_ylabel(network_label(name))
     return {"weight_maps": figure}

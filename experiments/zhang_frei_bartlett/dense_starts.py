@@ -55,7 +55,7 @@ class Config(Tasks):
 PRESETS = {
     "smoke": Config(members=2, spectrum=(1.0, 0.5), context_length=2, scales=(0.1, 0.5), lengths=(2, 4), starts=2,
                     horizon=100.0, batch=8, steps=4, measurements=2),
-    "quick": Config(members=2, scales=(0.1, 0.447), lengths=(5, 20), starts=10, batch=64, steps=1000),
+    "quick": Config(members=2, scales=(0.1, 0.447), lengths=(5, 20), starts=10, batch=64, steps=400),
     "lab": Config(),
     "paper": Config(),
 }  # fmt: skip

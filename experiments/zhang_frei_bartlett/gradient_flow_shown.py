@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.statistics import Statistic
+from experiments.panels import described
+from experiments.statistics import Statistic, largest, last, ratio
 from experiments.zhang_frei_bartlett.gradient_flow import DRIFT, GAP, ORDER, PREDICTED, QUIET, QUIET_TIME, course_of
 from icl_lab.claims import Quick
 from icl_lab.lab import Record, claims_of
@@ -49,9 +50,9 @@ def _course(
     return times, scale_course(times * factor, u, np.diag(spectrum), n, small_rate, size)
 
 
-def _over(record: Record, path: str, of: str) -> np.ndarray:
+def over(path: str, of: str) -> Statistic:
     """(M, R) what is measured over a path."""
-    return course_of(path)[1](record, of=of)
+    return lambda record: course_of(path)[1](record, of=of)
 
 
 def small_drifts(record: Record) -> np.ndarray:
@@ -86,37 +87,27 @@ def drift_ratio(record: Record) -> np.ndarray:
 
 def error(name: str, at: int = -1) -> Statistic:
     """(M,) error of a path's product, the last one by default."""
-    return lambda record: _over(record, name, "error")[:, at]
+    return lambda record: over(name, "error")(record)[:, at]
 
 
 def end_scale(name: str) -> Statistic:
     """(M,) last u of a path over that of the flow's limit."""
-    return lambda record: _over(record, name, "u")[:, -1] / record.metrics["flow_scale"]
+    return lambda record: over(name, "u")(record)[:, -1] / record.metrics["flow_scale"]
 
 
 def end_ratio(name: str, reference: str) -> Statistic:
     """(M,) last u of a path over the last u of another."""
-    return lambda record: _over(record, name, "u")[:, -1] / _over(record, reference, "u")[:, -1]
+    return ratio(last(over(name, "u")), last(over(reference, "u")))
 
 
 def largest_scale(name: str) -> Statistic:
     """(M,) largest u of a path over the u at which SGD's rate is the edge of stability."""
-    return lambda record: _over(record, name, "u").max(1) / record.metrics["edge_scale"]
-
-
-def moved(start: int) -> Statistic:
-    """(M,) last u over the first, of SGD along the optimal weights from one of the starts."""
-    return lambda record: QUIET(record)[:, start, -1] / QUIET(record)[:, start, 0]
+    return lambda record: over(name, "u")(record).max(1) / record.metrics["edge_scale"]
 
 
 def course(start: int, *, limit: bool = False) -> Statistic:
     """(M,) last u of SGD along the optimal weights from one of the starts, over the predicted one."""
     return lambda record: QUIET(record)[:, start, -1] / predicted_courses(record, limit=limit)[start, -1]
-
-
-def largest_balance(name: str) -> Statistic:
-    """(M,) largest size of the balance over a path."""
-    return lambda record: np.abs(_over(record, name, "balance")).max(1)
 
 
 claim = claims_of("zhang_frei_bartlett.gradient_flow", where="this lab")
@@ -136,8 +127,8 @@ CLAIMS = (
     ),
     claim(
         "flow_balance", "Population gradient flow keeps u^2 - |U11|_F^2 = 0 (largest size over the path).",
-        largest_balance("flow"), near=0.0, tolerance=1e-5, where=_THEOREM, kind="identity",
-        control=largest_balance("sgd"), reason="tolerances of the solver over the whole path",
+        largest(over("flow", "balance")), near=0.0, tolerance=1e-5, where=_THEOREM, kind="identity",
+        control=largest(over("sgd", "balance")), reason="tolerances of the solver over the whole path",
     ),
     claim(
         "gd_order", "Population GD is the flow to first order: its largest distance is linear in the rate (exponent).",
@@ -155,7 +146,7 @@ CLAIMS = (
     ),
     claim(
         "adam_product", "Adam ends nearer to u U11 = Gam^-1 than SGD (ratio of the relative errors).",
-        lambda record: error("adam")(record) / error("sgd")(record), at_most=1.0,
+        ratio(error("adam"), error("sgd")), at_most=1.0,
         reason="an ordering, paired by member",
     ),
     *(
@@ -203,7 +194,8 @@ CLAIMS = (
     *(
         claim(
             f"quiet_from_{name}", f"From optimal weights {name} the u of least gradient noise SGD {what} u (ratio).",
-            moved(start), **bound, reason="5 % is more than the noise of its mean",
+            lambda record, start=start: QUIET(record)[:, start, -1] / QUIET(record)[:, start, 0], **bound,
+            reason="5 % is more than the noise of its mean",
         )
         for start, (name, what, bound) in enumerate(
             (("below", "raises", {"at_least": 1.05}), ("above", "lowers", {"at_most": 0.95}))
@@ -268,15 +260,13 @@ def _balance(record: Record) -> Figure:
         band(ratio, batches, spread, **look, label=rf"$\eta$ = {rate:g}")
     drift.set(xscale="log", yscale="log", title="drift by noise")
     drift.xaxis.set_minor_formatter(NullFormatter())
-    drift.set_xlabel(r"learning rate / batch, $\eta / B$")
-    drift.set_ylabel(f"$-b$ at flow time {record.config['drift_time']:g}")
+    drift.set(xlabel=r"learning rate / batch, $\eta / B$", ylabel=f"$-b$ at flow time {record.config['drift_time']:g}")
     drift.legend()
     ratio.axhline(1.0, **THEORY)
     ratio.set_xscale("log")
     ratio.set_xticks(batches, [str(b) for b in batches])
     ratio.minorticks_off()
-    ratio.set_xlabel("batch $B$")
-    ratio.set(ylabel="drift, measured / predicted", title="against theory")
+    ratio.set(xlabel="batch $B$", ylabel="drift, measured / predicted", title="against theory")
     _long_drift(quiet, record)
     return figure
 
@@ -296,5 +286,4 @@ def _long_drift(axes: Axes, record: Record) -> None:
         axes.axhline(level, color="0.6", linewidth=0.8)
         axes.text(0, level, about, va=where)
     axes.set_xlabel(rf"learning rate × steps ($\eta$ = {config['sgd_rate']:g}, B = {config['quiet_batch']})")
-    axes.set(ylabel="$u$ of the optimum with this $b$", title="where it rests")
-    axes.legend()
+    described(axes, ylabel="$u$ of the optimum with this $b$", title="where it rests")

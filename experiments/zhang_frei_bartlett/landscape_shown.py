@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from experiments.statistics import Statistic
+from experiments.panels import described
+from experiments.statistics import Statistic, of_record, place_of
 from experiments.zhang_frei_bartlett.landscape import CURVATURE, ENDS, MIXED, OPTIMUM, PAIR, PREDICTED, SPURIOUS
 from icl_lab.claims import Quick
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.intervals import wilson_interval
 from icl_lab.lab.quantities import Quantity
-from icl_lab.lab.style import Axes, Figure, viridis
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import Axes, Figure, panels, viridis
 
 ENDED, ABOVE, TOLD = (ENDS.at(of=of) for of in ("ended", "above", "told"))
 MARKERS, DASHES = ("o", "s", "^", "D", "v"), ("-", "--", "-.", ":", (0, (5, 1)))
@@ -30,10 +30,8 @@ def minima(record: Record) -> np.ndarray:
 
 def at_scale(record: Record, scale: float | None) -> int:
     """Index of a scale of the starts, None for the smallest; ``NotRun`` where it is not among them."""
-    scales = list(record.config["scales"])
-    if scale is not None and scale not in scales:
-        raise NotRun(f"scale {scale:g}")
-    return scales.index(min(scales) if scale is None else scale)
+    scale = min(record.config["scales"]) if scale is None else scale
+    return place_of(record, "scales", scale, f"scale {scale:g}")
 
 
 def reached(where: int, scale: float) -> Statistic:
@@ -88,27 +86,21 @@ def race_spread(record: Record) -> np.ndarray:
     return (share - predicted) ** 2 - predicted * (1 - predicted) / record.config["members"]
 
 
-def flat_less_steep(scale: float | None = None) -> Statistic:
+@of_record
+def flat_less_steep(record: Record, scale: float | None = None) -> np.ndarray:
     """(flows,) reached the optimum: flat less steepest spectrum, shortest prompts, all D; scale as ``race_told``."""
-
-    def statistic(record: Record) -> np.ndarray:
-        one, shortest = at_scale(record, scale), int(np.argmin(record.config["lengths"]))
-        flat, steep = (int(of(record.config["exponents"])) for of in (np.argmin, np.argmax))
-        ended = (every(record, ENDED)[:, :, one, shortest] == OPTIMUM).astype(float)
-        return (ended[:, flat] - ended[:, steep]).ravel()
-
-    return statistic
+    one, shortest = at_scale(record, scale), int(np.argmin(record.config["lengths"]))
+    flat, steep = (int(of(record.config["exponents"])) for of in (np.argmin, np.argmax))
+    ended = (every(record, ENDED)[:, :, one, shortest] == OPTIMUM).astype(float)
+    return (ended[:, flat] - ended[:, steep]).ravel()
 
 
-def above_spurious(where: int) -> Statistic:
+@of_record
+def above_spurious(record: Record, where: int) -> np.ndarray:
     """(flows,) loss at the end less the closed-form spurious one, of what there is to gain; NaN for other ends."""
-
-    def statistic(record: Record) -> np.ndarray:
-        pair = np.where(PAIR(record, of="ended") == where, PAIR(record, of="above"), np.nan)
-        grid = np.where(every(record, ENDED) == where, every(record, ABOVE), np.nan)
-        return np.concatenate([grid.ravel(), pair.ravel()])
-
-    return statistic
+    pair = np.where(PAIR(record, of="ended") == where, PAIR(record, of="above"), np.nan)
+    grid = np.where(every(record, ENDED) == where, every(record, ABOVE), np.nan)
+    return np.concatenate([grid.ravel(), pair.ravel()])
 
 
 def highest_mixed(record: Record) -> np.ndarray:
@@ -218,7 +210,7 @@ def figures(record: Record) -> dict[str, Figure]:
     """Shares that reach the optimum over D; which spurious points are minima, and where the others lead."""
     scales, lengths = record.config["scales"], record.config["lengths"]
     ends, shortest = sorted({int(np.argmin(scales)), int(np.argmax(scales))}), int(np.argmin(lengths))
-    figure, ((*shares, race),) = axes_grid(len(ends) + 1)
+    figure, ((*shares, race),) = panels(len(ends) + 1)
     for axes, scale in zip(shares, ends):
         _shares(axes, record, scale, shortest)
         axes.set_title(f"scale {scales[scale]:g}, N = {lengths[shortest]}")
@@ -226,7 +218,7 @@ def figures(record: Record) -> dict[str, Figure]:
     race.plot(scales, told(record).mean((0, 1, 3, 4)), color="black", marker="o")
     race.set(xscale="log", ylim=(-0.03, 1.03), xlabel="scale of the start", title="ends that the race predicts")
     race.set_ylabel("share of starts, all D and N")
-    points, ((longest, mixed, at_optimum, pair),) = axes_grid(4, 1, shape=0.72)
+    points, ((longest, mixed, at_optimum, pair),) = panels(4, 1, shape=0.72)
     up_to = np.apply_along_axis(longest_minimum, -1, every(record, CURVATURE))
     _over_dimensions(longest, record, up_to, "largest N", "where the spurious point is a minimum")
     at = int(np.argmax(lengths))
@@ -241,6 +233,10 @@ def _look(i: int, count: int) -> dict[str, Any]:
     return {"color": viridis(count)[i], "marker": MARKERS[i % len(MARKERS)]}
 
 
+def _spectrum(exponent: float) -> str:
+    return rf"$\lambda_i \propto i^{{-{exponent:g}}}$" if exponent else r"equal $\lambda_i$"
+
+
 def _shares(axes: Axes, record: Record, scale: int, length: int) -> None:
     """Share of starts that reach the optimum, with Wilson intervals, over D; the race's prediction as lines."""
     d, exponents = np.array(record.config["dimensions"]), record.config["exponents"]
@@ -249,7 +245,7 @@ def _shares(axes: Axes, record: Record, scale: int, length: int) -> None:
         shares = [wilson_interval(cell == OPTIMUM) for cell in ended[:, i]]
         look, at = _look(i, len(exponents)), d + 0.1 * (i - 1.5)
         axes.vlines(at, *np.array([ends for _, ends in shares]).T, color=look["color"])
-        axes.plot(at, [middle for middle, _ in shares], linestyle="", label=f"p = {p:g}", **look)
+        axes.plot(at, [middle for middle, _ in shares], linestyle="", label=_spectrum(p), **look)
         axes.plot(d, race[:, i], linestyle=DASHES[i % len(DASHES)], color=look["color"], linewidth=0.8)
     axes.plot([], [], color="0.5", linewidth=0.8, label="predicted by the race")
     axes.set(xticks=d, ylim=(-0.03, 1.03), xlabel="dimension D", ylabel="share at the optimum")
@@ -259,9 +255,8 @@ def _over_dimensions(axes: Axes, record: Record, values: np.ndarray, label: str,
     """Values (D, exponents) over D."""
     d, exponents = record.config["dimensions"], record.config["exponents"]
     for i, p in enumerate(exponents):
-        axes.plot(d, values[:, i], linestyle=DASHES[i % len(DASHES)], label=f"p = {p:g}", **_look(i, len(exponents)))
-    axes.set(xticks=d, xlabel="dimension D", ylabel=label, title=title)
-    axes.legend()
+        axes.plot(d, values[:, i], linestyle=DASHES[i % len(DASHES)], label=_spectrum(p), **_look(i, len(exponents)))
+    described(axes, xticks=d, xlabel="dimension D", ylabel=label, title=title)
 
 
 def longest_minimum(curvature: np.ndarray) -> int:
@@ -277,10 +272,9 @@ def _reached(axes: Axes, record: Record) -> None:
     for i in (0, len(exponents) - 1):
         share = ended[:, i, :, shortest].mean(axis=(0, 2))
         look = _look(i, len(exponents)) | {"linestyle": DASHES[i % len(DASHES)]}
-        axes.plot(scales, share, label=f"p = {exponents[i]:g}", **look)
+        axes.plot(scales, share, label=_spectrum(exponents[i]), **look)
     axes.set(xscale="log", ylim=(-0.03, 1.03), xlabel="scale of the start", ylabel="share of starts, all D")
-    axes.set_title(f"starts that end at the optimum, N = {record.config['lengths'][shortest]}")
-    axes.legend()
+    described(axes, title=f"starts that end at the optimum, N = {record.config['lengths'][shortest]}")
 
 
 def _pair(axes: Axes, record: Record) -> None:

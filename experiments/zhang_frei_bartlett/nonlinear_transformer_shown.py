@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, difference
 from experiments.zhang_frei_bartlett.nonlinear_transformer import ERROR, INTERVAL, LEAST_SQUARES, LOSS, STEPS, tested
 from experiments.zhang_frei_bartlett.prefixes import COVARIANCES, POSITIONS, TRAINED, linear_attention_error, tests_of
 from icl_lab.claims import NOT_REACHED, Criterion
 from icl_lab.lab import Claim, Record, claims_of
-from icl_lab.lab.style import LEARNERS, SPARSE, Axes, Figure, band
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import LEARNERS, SPARSE, Axes, Figure, band, panels
 
 LOOKS: dict[tuple[str, int], dict] = {  # of a training covariance and the rank of its N
     ("identity", 0): {"color": "#56B4E9", "linestyle": "-", "marker": "o"},
@@ -74,11 +73,6 @@ def rise(covariance: str, test: str, positions: str = "with") -> Statistic:
         return np.log10(errors[:, n + 1 : 2 * n + 1].mean(axis=1) / errors[:, n])
 
     return pooled(of_length)
-
-
-def difference(one: Statistic, other: Statistic) -> Statistic:
-    """(M,) one statistic minus another, member by member."""
-    return lambda record: one(record) - other(record)
 
 
 def _learned(record: Record) -> bool:
@@ -199,11 +193,8 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """The paper's figure; the error beyond N with and without position embeddings; the training."""
-    return {
-        "nonlinear_transformer": _published(record),
-        "beyond_training": _beyond(record),
-        "training": _training(record),
-    }
+    drawn = {"nonlinear_transformer": _published, "beyond_training": _beyond, "training": _training}
+    return {name: one(record) for name, one in drawn.items()}
 
 
 def _published(record: Record) -> Figure:
@@ -212,7 +203,7 @@ def _published(record: Record) -> Figure:
     Bands are the members; thin outlines the paper's 90 % bootstrap over covariances, mean over members.
     """
     config, tests = record.config, tests_of(record.config["scales"])
-    figure, (row,) = axes_grid(len(tests), 1, shape=0.88)
+    figure, (row,) = panels(len(tests), 1, shape=0.88)
     shown = _looks(record, "with")
     errors = [ERROR(record, **network, test=test) for network, *_ in shown for test in tests]
     lowest = min((values.min() for values in errors), default=0.1)
@@ -267,7 +258,7 @@ def _beyond(record: Record) -> Figure:
     """One panel a training: error over M on its own covariance, with and without position embeddings."""
     ran = tested(record.config)
     shown = [(covariance, n) for covariance in COVARIANCES for n in record.config["lengths"] if n in dict(ran)]
-    figure, (row,) = axes_grid(len(shown), 1, shape=0.8)
+    figure, (row,) = panels(len(shown), 1, shape=0.8)
     for axes, (covariance, n) in zip(row, shown):
         for (positions, label), learner in zip(KINDS.items(), ("trained", "gd", "gd++", "interpolated")):
             if (n, positions) in ran:
@@ -275,8 +266,7 @@ def _beyond(record: Record) -> Figure:
                 look = LEARNERS[learner] | {"label": label, "markevery": 10}
                 _curve(axes, record, network, own_test(covariance), **look)
         axes.axvline(n, color="0.6", linewidth=0.8, label="M = N")
-        axes.set(yscale="log", title=f"{covariance} covariance, N = {n}", xlabel="examples in context M")
-        axes.set_ylabel(_ERROR)
+        axes.set(yscale="log", title=f"{covariance} covariance, N = {n}", xlabel="examples in context M", ylabel=_ERROR)
     low, high = zip(*(axes.get_ylim() for axes in row))
     for axes in row:  # panels are compared
         axes.set_ylim(min(low), max(high))
@@ -287,7 +277,7 @@ def _beyond(record: Record) -> Figure:
 def _training(record: Record) -> Figure:
     """Error over training, mean over all prefixes."""
     kinds = [positions for positions in POSITIONS if _looks(record, positions)]
-    figure, (row,) = axes_grid(len(kinds), 1, shape=0.58)
+    figure, (row,) = panels(len(kinds), 1, shape=0.58)
     for axes, positions in zip(row, kinds):
         for network, _, look in _looks(record, positions):
             band(axes, STEPS(record, **network), LOSS(record, **network), **look | SPARSE)

@@ -4,52 +4,45 @@ from typing import Any
 
 import numpy as np
 
-from experiments.panels import ABOVE
-from experiments.statistics import Statistic
+from experiments.panels import described
+from experiments.statistics import Statistic, of_record
 from experiments.zhang_frei_bartlett.risk import CLOSED, CLOSED_FLOOR, COVARIANCES, FLOOR, PREDICTED, RISK, SAMPLED
 from icl_lab.claims import Quick
 from icl_lab.lab import NotRun, Record, claims_of
-from icl_lab.lab.style import THEORY, Axes, Figure, band, viridis
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab.style import THEORY, Axes, Figure, band, panels, viridis
 from icl_lab.theory import error_floor_bound, optimum, risk
 
 DASHES = ("-", "--", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v")
 THIN = THEORY | {"linewidth": 1.0}
-LABELS = {"identity": r"$\Lambda$ = identity", "spectrum": r"$\Lambda$ = spectrum"}
+LABELS = {"identity": "identity covariance", "spectrum": "unequal eigenvalues"}
 
 
-def deviation(name: str) -> Statistic:
+@of_record
+def deviation(record: Record, name: str) -> np.ndarray:
     """(M,) largest |risk - closed form| over N and M, in units of the closed form at M or at N, whichever is larger.
 
     A relative error e of A changes the risk by at most about 2 e of that unit: by 2 e (D+1)/N for M > N, where the risk
     itself is much smaller, and by about 2 e of itself for M < N.
     """
-
-    def statistic(record: Record) -> np.ndarray:
-        closed = CLOSED(record, covariance=name)
-        lam = np.diag(_spectrum(record, name))
-        own = [risk(optimum(lam, n), test_length=n, covariance=lam) for n in record.config["train_lengths"]]
-        unit = np.maximum(closed, np.array(own)[:, None])
-        return (np.abs(RISK(record, covariance=name) - closed[None]) / unit[None]).max(axis=(1, 2))
-
-    return statistic
+    closed = CLOSED(record, covariance=name)
+    lam = np.diag(_spectrum(record, name))
+    own = [risk(optimum(lam, n), test_length=n, covariance=lam) for n in record.config["train_lengths"]]
+    unit = np.maximum(closed, np.array(own)[:, None])
+    return (np.abs(RISK(record, covariance=name) - closed[None]) / unit[None]).max(axis=(1, 2))
 
 
-def margin(name: str) -> Statistic:
+@of_record
+def margin(record: Record, name: str) -> np.ndarray:
     """(M,) least risk of a layer trained at N /= M over that of the layer trained at N = M, on prompts of length M."""
-
-    def statistic(record: Record) -> np.ndarray:
-        train, test = list(record.config["train_lengths"]), list(record.config["test_lengths"])
-        risks, ratios = RISK(record, covariance=name), []
-        for m in sorted(set(train) & set(test)):
-            column, own = risks[:, :, test.index(m)], train.index(m)
-            ratios.append(np.delete(column, own, axis=1).min(axis=1) / column[:, own])
-        if not ratios:
-            raise NotRun("length in both train_lengths and test_lengths")
-        return np.min(ratios, axis=0)
-
-    return statistic
+    train, test = list(record.config["train_lengths"]), list(record.config["test_lengths"])
+    risks, ratios = RISK(record, covariance=name), []
+    for m in sorted(set(train) & set(test)):
+        column, own = risks[:, :, test.index(m)], train.index(m)
+        ratios.append(np.delete(column, own, axis=1).min(axis=1) / column[:, own])
+    if not ratios:
+        raise NotRun("length in both train_lengths and test_lengths")
+    return np.min(ratios, axis=0)
 
 
 def context_rate(record: Record) -> np.ndarray:
@@ -61,15 +54,12 @@ def context_rate(record: Record) -> np.ndarray:
     return np.where((excess > 0).all(axis=1), slopes, np.nan)
 
 
-def floor_rate(name: str) -> Statistic:
+@of_record
+def floor_rate(record: Record, name: str) -> np.ndarray:
     """(M,) exponent of the floor between the two longest training lengths, less that of the closed form."""
-
-    def statistic(record: Record) -> np.ndarray:
-        step = np.log(record.config["train_lengths"][-1] / record.config["train_lengths"][-2])
-        slope = lambda floors: np.log(floors[..., -1] / floors[..., -2]) / step  # noqa: E731
-        return slope(FLOOR(record, covariance=name)) - slope(CLOSED_FLOOR(record, covariance=name))
-
-    return statistic
+    step = np.log(record.config["train_lengths"][-1] / record.config["train_lengths"][-2])
+    slope = lambda floors: np.log(floors[..., -1] / floors[..., -2]) / step  # noqa: E731
+    return slope(FLOOR(record, covariance=name)) - slope(CLOSED_FLOOR(record, covariance=name))
 
 
 def agreement(labels: str) -> Statistic:
@@ -84,18 +74,15 @@ def excess_over_best(record: Record) -> np.ndarray:
     return (sampled / predicted[None]).mean(axis=1)
 
 
-def learnability(name: str) -> Statistic:
+@of_record
+def learnability(record: Record, name: str) -> np.ndarray:
     """(M,) the largest over N of floor / eta and of (coefficient of 1/M) / ((D+1) tr Lam)."""
-
-    def statistic(record: Record) -> np.ndarray:
-        spectrum = _spectrum(record, name)
-        floors, m = FLOOR(record, covariance=name), record.config["test_lengths"][-1]
-        eta = [error_floor_bound(np.diag(spectrum), n) for n in record.config["train_lengths"]]
-        coefficient = m * (RISK(record, covariance=name)[:, :, -1] - floors)
-        slope = coefficient / ((len(spectrum) + 1) * spectrum.sum())
-        return np.maximum(floors / np.array(eta)[None], slope).max(axis=1)
-
-    return statistic
+    spectrum = _spectrum(record, name)
+    floors, m = FLOOR(record, covariance=name), record.config["test_lengths"][-1]
+    eta = [error_floor_bound(np.diag(spectrum), n) for n in record.config["train_lengths"]]
+    coefficient = m * (RISK(record, covariance=name)[:, :, -1] - floors)
+    slope = coefficient / ((len(spectrum) + 1) * spectrum.sum())
+    return np.maximum(floors / np.array(eta)[None], slope).max(axis=1)
 
 
 def _spectrum(record: Record, name: str) -> np.ndarray:
@@ -196,13 +183,12 @@ def _risks(record: Record) -> Figure:
     """Risk over test length for each training length, one panel a covariance."""
     config = record.config
     test, train = np.array(config["test_lengths"]), np.array(config["train_lengths"])
-    figure, (row,) = axes_grid(2, 1)
+    figure, (row,) = panels(2, 1)
     for axes, name in zip(row, COVARIANCES):
         for i, n in enumerate(train):
             _points(axes, test, RISK(record, covariance=name)[:, i], i, len(train), f"N = {n}")
             axes.plot(test, CLOSED(record, covariance=name)[i], **THIN, label="theory" if i == len(train) - 1 else None)
-        _logarithmic(axes, test, "test length M (examples)", "risk (mean squared error)")
-        axes.legend(ncols=3, title=LABELS[name], **ABOVE)
+        _logarithmic(axes, test, "test length M (examples)", "risk (mean squared error)", 3, LABELS[name])
     return figure
 
 
@@ -210,34 +196,37 @@ def _rates(record: Record) -> Figure:
     """What is above the floor over M, the floor over N, and the training length that is best for each M."""
     config = record.config
     test, train = np.array(config["test_lengths"]), np.array(config["train_lengths"])
-    figure, ((context, floor, fixed),) = axes_grid(3, 1)
+    figure, ((context, floor, fixed),) = panels(3, 1)
     n = list(train).index(config["context_length"])
     excess = SAMPLED(record, labels="clean") - FLOOR(record, covariance="spectrum")[:, n, None]
     _points(context, test, np.where(excess > 0, excess, np.nan), 0, 2, f"trained at N = {train[n]}, sampled")
-    context.plot(
+    predicted = PREDICTED(record, labels="clean") - CLOSED_FLOOR(record, covariance="spectrum")[n]
+    context.plot(test, predicted, **THIN, label="theory: c/M")
+    _logarithmic(
+        context,
         test,
-        PREDICTED(record, labels="clean") - CLOSED_FLOOR(record, covariance="spectrum")[n],
-        **THIN,
-        label="theory: c/M",
+        "test length M (examples)",
+        "risk above its floor (MSE)",
+        1,
+        f"over its floor, {LABELS['spectrum']}",
     )
-    _logarithmic(context, test, "test length M (examples)", "risk above its floor (MSE)")
     for i, name in enumerate(COVARIANCES):
-        _points(floor, train, FLOOR(record, covariance=name), i, 2, f"trained, {LABELS[name]}")
+        _points(floor, train, FLOOR(record, covariance=name), i, 2, LABELS[name])
         floor.plot(train, CLOSED_FLOOR(record, covariance=name), **THIN, label=None if i else "theory")
     spectrum = np.diag(config["spectrum"])
     bound = [error_floor_bound(spectrum, int(n)) for n in train]
-    floor.plot(train, bound, color="0.5", label=r"bound $\eta$, spectrum")
-    _logarithmic(floor, train, "training length N (examples)", r"floor, $M\to\infty$ (MSE)")
+    floor.plot(train, bound, color="0.5", label=r"bound $\eta$, unequal eigenvalues")
+    _logarithmic(
+        floor, train, "training length N (examples)", r"floor, $M\to\infty$ (MSE)", 2, "endless prompts", (1, 3)
+    )
     shared = [m for m in test if m in train]
     for i, m in enumerate(shared):
         at = list(test).index(m)
         best = CLOSED(record, covariance="identity")[:, at].min()
         _points(fixed, train, RISK(record, covariance="identity")[:, :, at] / best, i, len(shared), f"M = {m}")
         fixed.plot(train, CLOSED(record, covariance="identity")[:, at] / best, **THIN, label=None if i else "theory")
-    _logarithmic(fixed, train, "training length N (examples)", "risk / least over N", (1, 1.2, 1.5, 2, 3, 4, 6))
-    context.legend(title=LABELS["spectrum"], **ABOVE)
-    floor.legend(ncols=2, title="endless prompts", **ABOVE)
-    fixed.legend(ncols=3, title=f"best length, {LABELS['identity']}", **ABOVE)
+    marks, about = (1, 1.2, 1.5, 2, 3, 4, 6), f"best length, {LABELS['identity']}"
+    _logarithmic(fixed, train, "training length N (examples)", "risk / least over N", 3, about, marks)
     return figure
 
 
@@ -245,7 +234,7 @@ def _labels(record: Record) -> Figure:
     """Sampled risks on clean, noisy and nonlinear labels on the theorem's lines."""
     config = record.config
     test = np.array(config["test_lengths"])
-    figure, ((linear, curve),) = axes_grid(2, 1)
+    figure, ((linear, curve),) = panels(2, 1)
     noisy = rf"noise $\sigma$ = {config['label_noise']:g}"
     for i, (name, label) in enumerate((("clean", "clean labels"), ("noisy", noisy))):
         _points(linear, test, SAMPLED(record, labels=name), i, 2, label)
@@ -253,20 +242,20 @@ def _labels(record: Record) -> Figure:
     _points(curve, test, SAMPLED(record, labels="nonlinear"), 0, 2, r"$y = x_1^2 + x_2/2 + \sin x_3$")
     curve.plot(test, PREDICTED(record, labels="nonlinear"), **THIN, label="theory")
     curve.axhline(record.metrics["best_linear_risk"], color="0.5", linestyle="--", label="best linear predictor")
+    about = f"trained at N = {config['context_length']}, clean linear labels"
     for axes in (linear, curve):
-        _logarithmic(axes, test, "test length M (examples)", "risk (mean squared error)")
-        axes.legend(ncols=2, title=f"trained at N = {config['context_length']}, clean linear labels", **ABOVE)
+        _logarithmic(axes, test, "test length M (examples)", "risk (mean squared error)", 2, about)
     return figure
 
 
-def _logarithmic(axes: Axes, lengths: np.ndarray, label: str, quantity: str, marks: tuple = (1, 2, 5)) -> None:
+def _logarithmic(
+    axes: Axes, lengths: np.ndarray, x: str, y: str, columns: int, about: str, marks: tuple = (1, 2, 5)
+) -> None:
     from matplotlib.ticker import LogLocator
 
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    axes.set(xscale="log", yscale="log")
     axes.set_xticks(lengths, [str(v) for v in lengths])
     axes.yaxis.set_major_locator(LogLocator(subs=marks))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.minorticks_off()
-    axes.set_xlabel(label)
-    axes.set_ylabel(quantity)
+    described(axes, columns, about, xlabel=x, ylabel=y)

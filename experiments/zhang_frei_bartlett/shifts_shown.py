@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from experiments import panels
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record
 from experiments.zhang_frei_bartlett.shift_families import (
     OVER_LENGTHS,
     TRAININGS,
@@ -46,16 +46,13 @@ def _sampled(training: str, family: str) -> Statistic:
     return lambda record: (error(record, of="trained") / error(record, of="exact")).mean(axis=1)
 
 
-def _predicted(training: str, family: str) -> Statistic:
+@of_record
+def _predicted(record: Record, training: str, family: str) -> np.ndarray:
     """(M,) the network's error over the closed form of the best A, averaged over the points."""
-
-    def statistic(record: Record) -> np.ndarray:
-        config = training_config(from_json(Config, record.config), training)
-        best = optimum(np.diag(config.spectrum), config.context_length)
-        exact = np.array([closed_form(config, family, point, best) for point in points(config, family)])
-        return (_error(training, family)(record) / exact).mean(axis=1)
-
-    return statistic
+    config = training_config(from_json(Config, record.config), training)
+    best = optimum(np.diag(config.spectrum), config.context_length)
+    exact = np.array([closed_form(config, family, point, best) for point in points(config, family)])
+    return (_error(training, family)(record) / exact).mean(axis=1)
 
 
 def _mean(*where: str) -> Statistic:
@@ -73,30 +70,24 @@ def _spread(*where: str) -> Statistic:
     return lambda record: _error(*where)(record).max(axis=1) / _error(*where)(record).min(axis=1)
 
 
-def _limit(c: float) -> Statistic:
+@of_record
+def _limit(record: Record, c: float) -> np.ndarray:
     """(M,) limit N, M -> infinity of the error of the isotropic layer on inputs scaled by c, over c^2 D.
 
     The learned A is taken to N = infinity by the exact ratio of the two best A, (N + D + 1) / N.
     """
-
-    def statistic(record: Record) -> np.ndarray:
-        n, d = record.config["context_length"], len(record.config["spectrum"])
-        a = PRODUCT(record, training="isotropic") * (n + d + 1) / n
-        lam = c**2 * np.eye(d)
-        return np.array([risk(one, test_length=np.inf, covariance=lam) for one in a]) / (c**2 * d)
-
-    return statistic
+    n, d = record.config["context_length"], len(record.config["spectrum"])
+    a = PRODUCT(record, training="isotropic") * (n + d + 1) / n
+    lam = c**2 * np.eye(d)
+    return np.array([risk(one, test_length=np.inf, covariance=lam) for one in a]) / (c**2 * d)
 
 
-def _over_own_prompts(*where: str) -> Statistic:
+@of_record
+def _over_own_prompts(record: Record, *where: str) -> np.ndarray:
     """(M,) error on the longest prompts over that of the best isotropic layer on the prompts of its training."""
-
-    def statistic(record: Record) -> np.ndarray:
-        config = record.config
-        own = isotropic_risk(len(config["spectrum"]), config["context_length"], config["test_lengths"][-1])
-        return _last(*where)(record) / own
-
-    return statistic
+    config = record.config
+    own = isotropic_risk(len(config["spectrum"]), config["context_length"], config["test_lengths"][-1])
+    return _last(*where)(record) / own
 
 
 _PAPER = "Zhang, Frei & Bartlett 2023, section 4.2 (closed form: this lab)"
@@ -288,6 +279,6 @@ def _published(axes: Axes) -> None:
     for look, dash, (name, line) in zip((_SPECTRUM, _ISOTROPIC, _OTHER), dashes, lines.items()):
         axes.plot(lengths, np.asarray(line), color=look["color"], linestyle=dash, label=name)
         axes.plot(*_PUBLISHED[name], linestyle="", color=look["color"], marker=look["marker"])
-    axes.plot([], [], "ko", label="GPT-2, published")
-    axes.set(xlabel="examples M = N, D = 20", ylabel=_ERROR, yscale="log", title="best linear layer (lines)")
+    axes.plot([], [], "ko", label="points: GPT-2, published")
+    axes.set(xlabel="examples M = N, D = 20", ylabel=_ERROR, yscale="log", title="lines: best linear layer")
     axes.legend(ncols=2, **panels.ABOVE)

@@ -1,29 +1,16 @@
 """What ``staircase`` claims and shows: functions of its record."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from experiments.statistics import Statistic
-from experiments.zhang_frei_bartlett.staircase import (
-    COMPONENT,
-    END,
-    LEVELS,
-    LOSS,
-    MERGED,
-    MERGED_LOSS,
-    MERGED_TIMES,
-    RANK_LEVELS,
-    RANK_LOSS,
-    RANK_TIMES,
-    REGROWTH,
-    TIMES,
-    TOUCHED,
-)
+from experiments.panels import described, side_by_side
+from experiments.statistics import of_record
+from experiments.zhang_frei_bartlett import staircase as binary
 from icl_lab.claims import NOT_RESOLVED, Quick
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.style import THEORY, Axes, Figure, band
-from icl_lab.lab.style import panels as axes_grid
 
 NEAR = 0.02  # of what there is to gain: how near a level the loss counts as resting on it
 
@@ -36,7 +23,7 @@ def squares_norm(record: Record) -> float:
 def escape_slope(record: Record) -> np.ndarray:
     """(M,) slope of the time of half the gain over ln(1/w), in units of 1 / |Lam^2|_F; merged."""
     x = np.log(1 / np.array(record.config["merged_scales"]))
-    return np.polyfit(x, MERGED(record, of="halves").T, 1)[0] * squares_norm(record)
+    return np.polyfit(x, binary.MERGED(record, of="halves").T, 1)[0] * squares_norm(record)
 
 
 def rests(times: np.ndarray, loss: np.ndarray, levels: np.ndarray) -> np.ndarray:
@@ -48,47 +35,36 @@ def rests(times: np.ndarray, loss: np.ndarray, levels: np.ndarray) -> np.ndarray
     return (near * steps[:, None]).sum(axis=1) / (waiting * steps).sum(axis=1)[:, None]
 
 
-def rest_between(rank: int) -> Statistic:
+@of_record
+def rest_between(record: Record, rank: int) -> np.ndarray:
     """(M,) share of pairs of levels, 0 < m < D, of which the one that R divides has the longer rest; ties one half."""
-
-    def statistic(record: Record) -> np.ndarray:
-        if rank not in record.config["ranks"]:
-            raise NotRun(f"rank {rank}")
-        levels = RANK_LEVELS(record)
-        found = rests(RANK_TIMES(record), RANK_LOSS(record, rank=rank), levels)[:, 1:-1]
-        divided = np.arange(1, len(levels) - 1) % rank == 0
-        if not divided.any():
-            raise NotRun(f"level that {rank} divides")
-        apart = found[:, divided, None] - found[:, None, ~divided]
-        return (np.sign(apart) / 2 + 0.5).mean(axis=(1, 2))
-
-    return statistic
+    if rank not in record.config["ranks"]:
+        raise NotRun(f"rank {rank}")
+    levels = binary.RANK_LEVELS(record)
+    found = rests(binary.RANK_TIMES(record), binary.RANK_LOSS(record, rank=rank), levels)[:, 1:-1]
+    divided = np.arange(1, len(levels) - 1) % rank == 0
+    if not divided.any():
+        raise NotRun(f"level that {rank} divides")
+    apart = found[:, divided, None] - found[:, None, ~divided]
+    return (np.sign(apart) / 2 + 0.5).mean(axis=(1, 2))
 
 
-def time_ratio(stage: int) -> Statistic:
+@of_record
+def time_ratio(record: Record, stage: int) -> np.ndarray:
     """(M,) predicted over measured time of half a component, components counted as they are learned; NaN where none."""
-
-    def statistic(record: Record) -> np.ndarray:
-        if stage >= COMPONENT(record, of="halves").shape[1]:
-            raise NotRun(f"component {stage + 1}")
-        return COMPONENT(record, of="predicted_halves")[:, stage] / COMPONENT(record, of="halves")[:, stage]
-
-    return statistic
+    if stage >= binary.COMPONENT(record, of="halves").shape[1]:
+        raise NotRun(f"component {stage + 1}")
+    return binary.COMPONENT(record, of="predicted_halves")[:, stage] / binary.COMPONENT(record, of="halves")[:, stage]
 
 
 def level_distance(record: Record) -> np.ndarray:
     """(M,) largest distance over the plateaus; 1 where two drops have none between them."""
-    return np.nan_to_num(TOUCHED(record), nan=1.0).max(axis=1)
+    return np.nan_to_num(binary.TOUCHED(record), nan=1.0).max(axis=1)
 
 
 def in_order(record: Record) -> np.ndarray:
     """(M,) whether the components are learned from the largest eigenvalue down."""
-    return np.asarray((np.diff(COMPONENT(record, of="order"), axis=1) > 0).all(axis=1))
-
-
-def scale_error(record: Record) -> np.ndarray:
-    """(M,) largest relative error of the heads' scales."""
-    return np.abs(COMPONENT(record, of="scales") - 1).max(axis=1)
+    return np.asarray((np.diff(binary.COMPONENT(record, of="order"), axis=1) > 0).all(axis=1))
 
 
 _TIME_2: dict[str, Any] = {
@@ -108,14 +84,15 @@ CLAIMS = (
         headline=1, quick=Quick(1e-3, "as at lab; times are 2.5 times as far apart, on a plateau"),
     ),
     claim(
-        "optimum", "The staircase ends at the optimum (distance, of what there is to gain).", END, at_most=0.0,
+        "optimum", "The staircase ends at the optimum (distance, of what there is to gain).", binary.END, at_most=0.0,
         tolerance=1e-6, reason="tolerances of the solver",
     ),
     claim(
         "scales",
         "Each component is held by a head with |value| = (lam (1 + (1 + tr Lam/lam)/N))^(-1/3) (largest relative "
         "error; median).",
-        scale_error, at_most=0.0, tolerance=2e-3, interval="median",
+        lambda record: np.abs(binary.COMPONENT(record, of="scales") - 1).max(axis=1), at_most=0.0, tolerance=2e-3,
+        interval="median",
         reason="a start of .01 moves |value|^2 by some 1e-4; the median, since two heads may share a component",
     ),
     claim(
@@ -147,8 +124,8 @@ CLAIMS = (
         "merged_once",
         "Merged attention has no second plateau: after its one drop the gradient only shrinks (largest factor by "
         "which it grows again, over all w; control: separate).",
-        lambda record: MERGED(record, of="regrowth").max(axis=1), at_most=1.0, tolerance=0.1, control=REGROWTH,
-        reason="a tenth would not be seen as a plateau, of which the control shows the size",
+        lambda record: binary.MERGED(record, of="regrowth").max(axis=1), at_most=1.0, tolerance=0.1,
+        control=binary.REGROWTH, reason="a tenth would not be seen as a plateau, of which the control shows the size",
     ),
     *(
         claim(
@@ -166,16 +143,12 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Loss of separate and merged attention with the levels; predicted times; ranks."""
-    figure, ((separate, merged),) = axes_grid(2, 1, shape=0.58)
-    _separate(separate, record)
-    _merged(merged, record)
-    times, ((halves, escape),) = axes_grid(2, 1)
-    _halves(halves, record)
-    _escape(escape, record)
-    ranks, axes = axes_grid(len(record.config["ranks"]), 1, shape=0.74)
-    for one, rank in zip(axes[0], record.config["ranks"]):
-        _rank(one, record, rank)
-    return {"staircase": figure, "times": times, "ranks": ranks}
+    ranks = [partial(_rank, rank=rank) for rank in record.config["ranks"]]
+    return {
+        "staircase": side_by_side(record, _separate, _merged, shape=0.58),
+        "times": side_by_side(record, _halves, _escape),
+        "ranks": side_by_side(record, *ranks, shape=0.74),
+    }
 
 
 def _levels(axes: Axes, levels: np.ndarray) -> None:
@@ -184,17 +157,13 @@ def _levels(axes: Axes, levels: np.ndarray) -> None:
 
 
 def _separate(axes: Axes, record: Record) -> None:
-    times, losses = TIMES(record), LOSS(record)
+    times, losses = binary.TIMES(record), binary.LOSS(record)
     for m, loss in enumerate(losses[:8]):
         label = None if m else f"{min(8, len(losses))} of {len(losses)} initialisations"
         axes.plot(times, loss, color="#0072B2", alpha=0.35, linewidth=0.9, label=label)
     axes.plot(times, losses[0], color="#D55E00", linestyle="--", label="one of them")
-    _levels(axes, LEVELS(record))
-    axes.set_xscale("log")
-    axes.set_xlabel("flow time")
-    axes.set_ylabel("loss")
-    axes.set_title("separate keys and queries, rank one")
-    axes.legend()
+    _levels(axes, binary.LEVELS(record))
+    described(axes, xscale="log", xlabel="flow time", ylabel="loss", title="separate keys and queries, rank one")
 
 
 def _merged(axes: Axes, record: Record) -> None:
@@ -202,19 +171,18 @@ def _merged(axes: Axes, record: Record) -> None:
     dashes, shades = ("-", "--", "-.", ":"), ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
     for i, w in enumerate(scales):
         look = {"color": shades[i % 4], "linestyle": dashes[i % 4], "label": f"$w = 10^{{{np.log10(w):g}}}$"}
-        band(axes, MERGED_TIMES(record), MERGED_LOSS(record)[:, i], **look)
-    axes.axhline(LEVELS(record)[-1], **THEORY, linewidth=0.9, label="optimum")
-    axes.set_xlim(0, 2.5 * np.nanmax(MERGED(record, of="halves")))
+        band(axes, binary.MERGED_TIMES(record), binary.MERGED_LOSS(record)[:, i], **look)
+    axes.axhline(binary.LEVELS(record)[-1], **THEORY, linewidth=0.9, label="optimum")
+    axes.set_xlim(0, 2.5 * np.nanmax(binary.MERGED(record, of="halves")))
     axes.set_xlabel("flow time")
     axes.set_ylabel("loss")
-    axes.set_title("merged keys and queries")
-    axes.legend()
+    described(axes, title="merged keys and queries")
 
 
 def _halves(axes: Axes, record: Record) -> None:
     """Times at which half of each component is learned, predicted from the start against measured."""
     markers, shades = ("o", "s", "^", "D", "v"), ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#555555")
-    halves, predicted = COMPONENT(record, of="halves"), COMPONENT(record, of="predicted_halves")
+    halves, predicted = binary.COMPONENT(record, of="halves"), binary.COMPONENT(record, of="predicted_halves")
     for stage in range(halves.shape[1]):
         look: dict[str, Any] = {"marker": markers[stage % 5], "color": shades[stage % 5], "label": f"{stage + 1}."}
         axes.plot(predicted[:, stage], halves[:, stage], linestyle="", alpha=0.7, **look)
@@ -224,34 +192,26 @@ def _halves(axes: Axes, record: Record) -> None:
     axes.set_yscale("log")
     axes.set_xlabel("predicted from the initial weights")
     axes.set_ylabel("time of half a component")
-    axes.set_title("components in order of learning")
-    axes.legend()
+    described(axes, title="components in order of learning")
 
 
 def _escape(axes: Axes, record: Record) -> None:
-    x, halves = np.log(1 / np.array(record.config["merged_scales"])), MERGED(record, of="halves")
+    x, halves = np.log(1 / np.array(record.config["merged_scales"])), binary.MERGED(record, of="halves")
     middle = np.median(halves, axis=0)
     axes.plot(x, halves.T, "o", color="#0072B2", markersize=2, alpha=0.4)
     axes.plot(x, middle, "o", color="#0072B2", label="merged, median")
     line = middle.mean() + (x - x.mean()) / squares_norm(record)
     axes.plot(x, line, **THEORY, label=r"slope $1/\|\Lambda^2\|_F$")
-    axes.set_title("merged keys and queries")
-    axes.set_xlabel("ln(1 / w)")
-    axes.set_ylabel("time of half the gain")
-    axes.legend()
+    described(axes, title="merged keys and queries", xlabel="ln(1 / w)", ylabel="time of half the gain")
 
 
 def _rank(axes: Axes, record: Record, rank: int) -> None:
-    losses, levels = RANK_LOSS(record, rank=rank), RANK_LEVELS(record)
+    losses, levels = binary.RANK_LOSS(record, rank=rank), binary.RANK_LEVELS(record)
     for loss in losses:
-        axes.plot(RANK_TIMES(record), loss, color="#0072B2", alpha=0.7, linewidth=1.0)
+        axes.plot(binary.RANK_TIMES(record), loss, color="#0072B2", alpha=0.7, linewidth=1.0)
     for m, level in enumerate(levels):
         divides = m % rank == 0 or m == len(levels) - 1
         look: dict[str, Any] = {"color": "black" if divides else "0.7", "linewidth": 1.0 if divides else 0.6}
         label = {0: "every R-th level", 1: None if rank == 1 else "other levels"}.get(m)
         axes.axhline(level, linestyle=(0, (1, 1)), label=label, **look)
-    axes.set_xscale("log")
-    axes.set_title(f"R = {rank}, {len(losses)} starts")
-    axes.set_xlabel("flow time")
-    axes.set_ylabel("loss")
-    axes.legend()
+    described(axes, xscale="log", title=f"R = {rank}, {len(losses)} starts", xlabel="flow time", ylabel="loss")

@@ -13,6 +13,7 @@ from icl_lab.compare.implicit_finetuning import (
     update_similarity_floor,
     within_span,
 )
+from icl_lab.compare.implied_priors import ImpliedPrior, implied_prior
 from icl_lab.compare.matched_updates import matched_update, relative_sizes
 from icl_lab.compare.network_states import NetworkStates, Patch, network_states, similarities
 from icl_lab.compare.predictions import compare, compare_batches, mean_loss, task_losses
@@ -22,6 +23,7 @@ from icl_lab.compare.scores import Score, agreement_where_wrong, recall_to_finet
 from icl_lab.compare.weights import align_weights, interpolate
 
 __all__ = [
+    "ImpliedPrior",
     "NetworkStates",
     "Patch",
     "Score",
@@ -33,6 +35,7 @@ __all__ = [
     "compare_batches",
     "finetuned_token_scores",
     "from_every_prefix",
+    "implied_prior",
     "interpolate",
     "jensen_shannon",
     "kendall",

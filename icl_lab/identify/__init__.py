@@ -96,7 +96,7 @@ def identify(
         raise ValueError(f"families must be a dict of at least one family by its name, got {families!r}")
     if wrong := [name for name, family in families.items() if family.name != name]:
         raise ValueError(f"families has {families[wrong[0]].name!r} under the name {wrong[0]!r}; allowed is its own")
-    many = list(learners) if isinstance(learners, Iterable) and not _is_one(learners) else [learners]
+    many: list[Any] = list(learners) if isinstance(learners, Iterable) and not _is_one(learners) else [learners]
     if not many:
         raise ValueError("learners must hold at least one learner")
     outputs = outputs_of(sampler, seed)

@@ -48,9 +48,10 @@ def draw(words: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
         bottom.plot(values, place + shift, linestyle="", label=said, **look, clip_on=False)
     for value, said, style in ((words["noise"], "noise", ":"), (words["asymmetry"], "asymmetry", "--")):
         bottom.axvline(max(value, LEAST), ls=style, color="k", lw=0.8, label=said)
-    bottom.axvline(NAMED, color="0.6", lw=2.5, zorder=0, label="named below")
+    bottom.axvline(NAMED, color="0.6", lw=2.5, zorder=0, label="a name needs less")
+    bottom.set_title("distance of every family", loc="left")
     short = "\n* larger models of this family were not fitted: a smaller algorithm suffices"
-    xlabel = "residual" + short * any("*" in name for name in names)
+    xlabel = "residual (beyond the ends: at them)" + short * any("*" in name for name in names)
     bottom.set(xscale="log", xlim=(LEAST, MOST), xlabel=xlabel, yticks=place, yticklabels=names)
     bottom.invert_yaxis()
     bottom.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.4, 1.0))

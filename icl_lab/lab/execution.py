@@ -109,14 +109,18 @@ def check_place(folder: Path, instead: str = "choose another --outdir") -> None:
         raise RecordError(f"{folder} is not empty and holds no run; {instead}")
 
 
-def draw(experiment: Experiment, record: Record, folder: Path) -> list[Path]:
-    """Draws every figure of a record into a folder, all or, when it is stopped, none; nothing retrains."""
+def draw(experiment: Experiment, record: Record, folder: Path, pdf: bool = True, svg: str | None = None) -> list[Path]:
+    """Draws every figure of a record into a folder, all or, when it is stopped, none; nothing retrains.
+
+    As PNG, at lab and paper also as ``pdf``; the figure that is named ``svg`` as SVG, too.
+    """
     members, seed = record.config["members"], record.config["seed"]
     caption = f"{record.experiment} · preset {record.preset} · {members} members · seed {seed}"
     written = []
     with style.styled(), tempfile.TemporaryDirectory(dir=folder, prefix=records.DRAWING) as drawing:
         for name, figure in experiment.figures(record).items():
-            written += style.save(figure, Path(drawing) / name, caption, pdf=record.preset.startswith(PRINTED))
+            printed = pdf and record.preset.startswith(PRINTED)
+            written += style.save(figure, Path(drawing) / name, caption, pdf=printed, svg=name == svg)
         return [path.replace(folder / path.name) for path in written]
 
 

@@ -20,7 +20,8 @@ def finish(figure: Figure) -> None:
 
     Panels get letters, titles and labels are wrapped to the width that they have, the title of a legend becomes that of
     its panel if that has none, entries that look the same in several panels make one legend of the figure, and a
-    legend that would cover data stands between panel and title. The figure grows by what stands above its panels.
+    legend that would cover data, or whose marks could be taken for data, stands between panel and title. The figure
+    grows by what stands above its panels.
     """
     layout = figure.get_layout_engine()
     if layout is None:
@@ -42,7 +43,9 @@ def finish(figure: Figure) -> None:
     figure.set_figheight(figure.get_figheight() + sum(above))
     layout.execute(figure)
     wide = [axes for axes in panels if _wrap(axes.xaxis.label, 1.1 * axes.bbox.width)]
-    covering = [axes for axes in panels if axes not in anchored and axes.get_legend() and covers(axes)]
+    inside = [axes for axes in panels if axes not in anchored and axes.get_legend()]
+    rows = {_row(axes) for axes in inside if covers(axes) or _of_points(axes)}
+    covering = [axes for axes in inside if _row(axes) in rows]  # legends of one row stand alike
     if wide or covering:
         figure.set_figheight(figure.get_figheight() + sum(_raise_legends(covering)))
         layout.execute(figure)
@@ -200,6 +203,17 @@ def _look(handle: Any) -> tuple:
     return color, dashes(one), str(one.get_marker())
 
 
+def _of_points(axes: Axes) -> bool:
+    """Whether a legend has marks without a line."""
+    ones = [handle[0] if isinstance(handle, tuple) and len(handle) else handle for handle in _entries(axes).values()]
+    return any(str(one.get_linestyle()).strip().lower() in ("", "none") for one in ones if hasattr(one, "get_marker"))
+
+
+def _row(axes: Axes) -> int:
+    place = axes.get_subplotspec()
+    return place.rowspan.start if place else 0
+
+
 def _share_legends(figure: Figure, panels: Sequence[Axes]) -> float:
     """Makes one legend of entries that several panels have; returns its height in inches.
 
@@ -267,7 +281,5 @@ def _raise_legends(panels: Sequence[Axes]) -> list[float]:
 def _most_by_row(values: dict[Axes, float]) -> list[float]:
     rows: dict[int, float] = {}
     for axes, value in values.items():
-        place = axes.get_subplotspec()
-        row = place.rowspan.start if place else 0
-        rows[row] = max(rows.get(row, 0.0), value)
+        rows[_row(axes)] = max(rows.get(_row(axes), 0.0), value)
     return list(rows.values())

@@ -17,8 +17,13 @@ import numpy as np
 from markupsafe import Markup
 
 HERE = Path(__file__).parent
-IMPORT = re.compile(r'^import (\{[^}]*\}) from "([^"]+)";\n', re.M)
-COMMENT = re.compile(r"^ *(?://.*|/\*\*(?s:.*?)\*/)\n", re.M)
+SPACE = re.compile(r"(?:\s|//.*|/\*(?s:.*?)\*/)+")
+QUOTED = re.compile(r"""("|')(?:\\.|(?!\1)[^\\\n])*\1""")
+TEMPLATE = re.compile(r"(?s:[`}](?:\\.|\$(?!\{)|[^`\\$])*(?:`|\$\{))")
+PATTERN = re.compile(r"/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n[])+/")
+CODE = re.compile(r"""[^\s"'`{}/]+|[{}/]""")
+APART = re.compile(r"[\w$]{2}|\+\+|--|//")
+IMPORT = re.compile(r'^import(\{[^}]*\})from"([^"]+)";\n', re.M)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.M)
 
 
@@ -61,8 +66,8 @@ def _digest(text: str) -> str:
 def bundle(entry: Path) -> str:
     """One script of an ES module and what it imports: every module is a function, called once, in order of need.
 
-    Comments that have lines of their own are left out. Only ``import { a, b as c } from "./file.js";`` and ``export``
-    before a declaration (of one name) are understood.
+    Modules are stripped of comments and spaces. Only ``import { a, b as c } from "./file.js";`` and ``export`` before
+    a declaration (of one name) are understood.
 
     Raises:
       ValueError: for a circle of imports, and where ``import`` or ``export`` is left in another form.
@@ -74,20 +79,58 @@ def bundle(entry: Path) -> str:
             raise ValueError(f"{path.name} imports itself by way of {', '.join(p.name for p in above)}")
         if path in done:
             return
-        text = COMMENT.sub("", path.read_text("utf-8"))
+        text = stripped(path.read_text("utf-8"))
         for _, place in IMPORT.findall(text):
             add((path.parent / place).resolve(), (*above, path))
         names = EXPORT.findall(text)
         body = IMPORT.sub(
-            lambda m: f"const {m[1].replace(' as ', ': ')} = {_name((path.parent / m[2]).resolve())};\n", text
+            lambda m: f"const{m[1].replace(' as ', ':')}={_name((path.parent / m[2]).resolve())};\n", text
         )
         body = EXPORT.sub("", body)
         if found := re.search(r"^(import|export)\b.*", body, re.M):
             raise ValueError(f"{path.name}: {found[0]!r} is a form of {found[1]} that is not bundled")
-        done[path] = f"const {_name(path)} = (() => {{\n{body}return {{ {', '.join(names)} }};\n}})();\n"
+        done[path] = f"const {_name(path)}=(()=>{{\n{body}return{{{','.join(names)}}};\n}})();\n"
 
     add(entry.resolve(), ())
     return '"use strict";\n' + "".join(done.values())
+
+
+def stripped(script: str) -> str:
+    """A script without comments, indentation, and spaces that separate nothing; its lines and its texts stay.
+
+    A slash begins a regular expression where it stands behind an opening bracket, a comma or an equals sign, and
+    divides elsewhere.
+
+    Raises:
+      ValueError: where a text or a regular expression has no end.
+    """
+    kept, place, last = [], 0, "\n"
+    braces = [0]  # how many are open, outside and in each ${...} of a template
+    while place < len(script):
+        first = script[place]
+        template = first == "`" or (first == "}" and len(braces) > 1 and not braces[-1])
+        if space := SPACE.match(script, place):
+            place = space.end()
+            if "\n" in space[0]:
+                piece = "" if last == "\n" else "\n"
+            else:
+                piece = " " if APART.fullmatch(last + script[place : place + 1]) else ""
+        else:
+            pattern = first == "/" and last in "([,="
+            kind = TEMPLATE if template else QUOTED if first in "\"'" else PATTERN if pattern else CODE
+            found = kind.match(script, place)
+            if not found:
+                raise ValueError(f"a text or pattern has no end: {script[place : place + 40]!r}")
+            piece, place = found[0], found.end()
+            if template and first == "}":
+                braces.pop()
+            if template and piece.endswith("${"):
+                braces.append(0)
+            if not template:
+                braces[-1] += (piece == "{") - (piece == "}")
+        kept.append(piece)
+        last = piece[-1:] or last
+    return "".join(kept)
 
 
 def _name(path: Path) -> str:

@@ -94,7 +94,8 @@ def test_weights_are_those_of_the_last_step():
 
 def test_times_begin_with_the_untrained_network_and_end_with_training():
     at = binary.asked_at(CONFIG)
-    assert (at[0], at[-1], len(at)) == (0, CONFIG.measurements, CONFIG.times)
+    assert (at[0], at[-1]) == (0, CONFIG.measurements)
+    assert 0.8 * CONFIG.times < len(at) <= CONFIG.times  # early ones fall on one measurement
     assert (np.diff(at) > 0).all()
     assert (np.diff(np.log(at[1:]))[3:] < 0.6).all()
 

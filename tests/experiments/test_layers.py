@@ -88,9 +88,9 @@ def test_layers_built_as_gradient_descent_are_read_as_it():
     built = jax.tree.map(np.asarray, constructed(of, rates))
     n, d = of.context_length, of.input_size
     units, _, _ = battery(sampler_of(to_json(of)), n, d, 0)
-    for name, order in (("free_5", rates), ("free_5_reversed", rates[::-1])):
-        for j, (member,) in enumerate(after_each(config, of, name, [built]), 1):
-            found = fingerprint(in_units(flat(member), units), units, n, d, 0)
+    for j, (member, _, turned) in enumerate(after_each(config, of, "free_5", [built]), 1):
+        for learner, order in ((member, rates), (turned, rates[::-1])):
+            found = fingerprint(in_units(flat(learner), units), units, n, d, 0)
             exact = np.prod([1 - rate * units.eigenvalue * found["grid"] for rate in order[:j]], axis=0)
             np.testing.assert_allclose(found["r"], exact, atol=2e-4 * np.abs(exact).max())
 

@@ -77,6 +77,7 @@ REFUSED = {
         ({"steps": 7}, "--steps=7"),
         ({"tied_steps": 7}, "--tied_steps=7"),
     ],
+    ("diversity.implied_prior", "lab"): [({"examples": 8}, "--examples=8"), ({"steps": 7}, "--steps=7")],
     ("long_prompts.softmax_heads", "lab"): [({"heads": (1, 3)}, "--heads="), ({"steps": 7}, "--steps=7")],
     ("online.delta_rule", "lab"): [({"lengths": (40, 10)}, "--lengths=40,10"), ({"steps": 7}, "--steps=7")],
     ("reddy.curriculum", "smoke"): [

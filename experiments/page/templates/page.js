@@ -3,6 +3,7 @@ import { oneStop } from "../../../icl_lab/pages/shared/stops.js";
 import { mount as mountFingerprint } from "../../../icl_lab/identify/explorable/view.js";
 import { mount as mountBirth } from "../explorables/birth/view.js";
 import { mount as mountLayer } from "../explorables/layer/view.js";
+import { mount as mountNames } from "../explorables/names/view.js";
 import { mount as mountWeights } from "../explorables/weights/view.js";
 
 /** @type {(selector: string, root?: ParentNode) => any[]} */
@@ -105,4 +106,5 @@ const networks = document.getElementById("layer"), stored = JSON.parse(networks.
 mountLayer(networks);
 mountWeights(document.getElementById("weights"), stored);
 mountFingerprint(document.getElementById("fingerprint"));
+mountNames(document.getElementById("names"));
 mountBirth(document.getElementById("head"));

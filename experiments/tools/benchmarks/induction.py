@@ -13,8 +13,7 @@ from jax import Array
 from experiments.reddy import training
 from experiments.reddy.settings import SMALL, WORLDS, Schedule, laws
 from experiments.settings import member_keys
-from experiments.tools.benchmarks import floor
-from experiments.tools.benchmarks.programs import counted_gflop, in_chunks
+from experiments.tools.benchmarks.programs import in_chunks
 from experiments.tools.benchmarks.timing import Config, Row, chunks_of_fit, row, take_turns
 from icl_lab.models import InductionNetwork
 from icl_lab.prompts import NOVEL_CLASSES
@@ -29,8 +28,7 @@ def induction(config: Config) -> dict[str, list[Row]]:
 
     The plain loop draws its sequences one by one in numpy, as the released code does, and calls a jitted step of the
     vmapped network, which computes all positions of both layers. The full form in ``fit`` has that step with our
-    sampler; ours has both. The floor is the time of the operations that XLA counts in our step, at the rate of a large
-    matrix product.
+    sampler; ours has both.
     """
     title = "training step of InductionNetwork, {} setting, batch {}"
     return {title.format(name, setting.batch): _rows(setting, config) for name, setting in SETTINGS.items()}
@@ -41,16 +39,11 @@ def _rows(setting: Schedule, config: Config) -> list[Row]:
     if config.induction_members > 1:
         members[f"{OURS}, {config.induction_members} members"] = config.induction_members
     trained = {name: program(setting, m, full=name == FULL) for name, m in members.items()}
-    with chunks_of_fit({name: in_chunks(p, config.chunk, measure=None) for name, p in trained.items()}) as fits:
-        contenders = floor.large_product() | {PLAIN: (_plain_loop(setting, config.loop_steps), config.loop_steps)}
+    with chunks_of_fit({name: in_chunks(p, config.chunk) for name, p in trained.items()}) as fits:
+        contenders = {PLAIN: (_plain_loop(setting, config.loop_steps), config.loop_steps)}
         contenders |= {name: (fits[name], members[name] * config.chunk) for name in trained}
         timings = take_turns(contenders, config.rounds)
-    gflop = counted_gflop(trained[OURS])
-    return [
-        row(name, t, timings[PLAIN], **floor.of_counted(t, gflop, timings), **{"member-steps/s": 1e3 / t.ms})
-        for name, t in timings.items()
-        if name != floor.PRODUCT
-    ]
+    return [row(name, t, timings[PLAIN], **{"member-steps/s": 1e3 / t.ms}) for name, t in timings.items()]
 
 
 def program(setting: Schedule, members: int, full: bool = False) -> Training:

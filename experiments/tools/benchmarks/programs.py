@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from experiments.tools.benchmarks.timing import Config
+from experiments.tools.benchmarks.timing import Config, Train
 from experiments.von_oswald import common
 from icl_lab.fast import batch_learner
 from icl_lab.models import LinearSelfAttention, Transformer, learner
@@ -23,11 +23,6 @@ Network = tuple[Transformer, common.Setting]
 def program(network: Transformer, setting: common.Setting, members: int = 1) -> Training:
     """Training of some members of a network, without measurements on the way."""
     return common.planned(setting, common.model(network, setting), members=members, measured=False)
-
-
-def first(training: Training) -> Any:
-    """The setting of the first member, as its step sees it."""
-    return jax.tree.map(lambda leaf: leaf[0], training.settings)
 
 
 def networks(config: Config) -> dict[str, Network]:
@@ -66,45 +61,23 @@ def other_networks(config: Config) -> dict[str, Network]:
     }
 
 
-def counted_gflop(p: Training) -> float:
-    """10^9 floating-point operations of our loss and its gradient, sampler and all, as XLA counts them."""
-    params = jax.eval_shape(lambda key: p.init(key, first(p)), p.keys[0])
-    step = jax.jit(lambda params, key: jax.value_and_grad(p.loss)(params, key, first(p)))
-    return 1e-9 * (step.lower(params, p.keys[0]).cost_analysis() or {}).get("flops", 0.0)
+def by_fit(network: Transformer, setting: common.Setting, chunk: int, members: int = 1) -> Train:
+    """``in_chunks`` of the program of a network."""
+    return in_chunks(program(network, setting, members), chunk)
 
 
-def by_fit(
-    network: Transformer, setting: common.Setting, chunk: int, members: int = 1, **options: Any
-) -> Callable[[Callable[[int, int], None]], Any]:
-    """``progress -> fit(...)``, in chunks, without end; ``options`` go before those that ``common.planned`` chooses."""
-    return in_chunks(program(network, setting, members), chunk, **options)
-
-
-def in_chunks(p: Training, chunk: int, **options: Any) -> Callable[[Callable[[int, int], None]], Any]:
-    """``progress -> fit(...)`` of a program, as ``by_fit``."""
-    own = {name: options.pop(name) for name in vars(p) if name in options}  # what is left is of ``fit`` alone
-    endless = replace(p, steps=10**6 * chunk, measure_every=chunk, **own)
-    return lambda progress: endless.carried_out(progress=progress, **options)
-
-
-def by_loop(network: Transformer, setting: common.Setting, steps: int) -> Callable[[], Any]:
-    """Our training step, sampler and all, jitted and called from a Python loop."""
-    p = program(network, setting)
-    optimizer = p.optimizer(first(p))
-
-    @jax.jit
-    def step(params: dict, state: Any, key: Array, t: Array) -> tuple[dict, Any, Array]:
-        loss, gradient = jax.value_and_grad(p.loss)(params, jax.random.fold_in(key, t), first(p))
-        updates, state = optimizer.update(gradient, state, params)
-        return optax.apply_updates(params, updates), state, loss
-
-    return looped(p, step, steps)
+def in_chunks(p: Training, chunk: int) -> Train:
+    """``progress -> fit(...)`` of a program, in chunks, without end and without measurements."""
+    endless = replace(p, steps=10**6 * chunk, measure_every=chunk, measure=None)
+    return lambda progress: endless.carried_out(progress=progress)
 
 
 def by_plain_loop(network: Transformer, setting: common.Setting, steps: int) -> Callable[[], Any]:
     """The baseline: a Python loop that calls a jitted per-task sampler, then a jitted step of the per-task network."""
     p, draw = program(network, setting), plain_sampler(setting)
-    optimizer = p.optimizer(first(p))
+    optimizer = p.optimizer(jax.tree.map(lambda leaf: leaf[0], p.settings))
+    start = jax.jit(p.init)(p.keys[0], None)
+    begin = (start, optimizer.init(start))
 
     @jax.jit
     def update(params: dict, state: Any, samples: Sample) -> tuple[dict, Any, Array]:
@@ -112,21 +85,10 @@ def by_plain_loop(network: Transformer, setting: common.Setting, steps: int) -> 
         updates, state = optimizer.update(gradient, state, params)
         return optax.apply_updates(params, updates), state, loss
 
-    def step(params: dict, state: Any, key: Array, t: int) -> tuple[dict, Any, Array]:
-        return update(params, state, draw(key, t))
-
-    return looped(p, step, steps)
-
-
-def looped(p: Training, step: Callable, steps: int) -> Callable[[], Any]:
-    """Some steps ``(params, state, key, t) -> (params, state, loss)`` in a Python loop, from the program's start."""
-    start = jax.jit(p.init)(p.keys[0], None)
-    begin = (start, p.optimizer(first(p)).init(start))
-
     def run() -> Any:
         params, state = begin
         for t in range(steps):
-            params, state, loss = step(params, state, p.keys[0], t)
+            params, state, loss = update(params, state, draw(p.keys[0], t))
         return params, loss
 
     return run

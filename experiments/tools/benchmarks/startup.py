@@ -60,13 +60,14 @@ def _smoke(binary: str) -> dict[str, tuple[np.ndarray, dict[str, Any]]]:
 def _row(name: str, seconds: np.ndarray, base: np.ndarray, origin: dict[str, Any] | None = None) -> Row:
     """Of (R, 2) seconds by the clock and of CPU time."""
     clock, cpu = np.median(seconds, axis=0).tolist()
-    columns: dict[str, float | str] = {"CPU s": cpu, "CPU ratio": float(base[1]) / cpu}
+    row = {"name": name, "milliseconds": 1e3 * clock, "ratio": float(base[0]) / clock}
+    row |= {"CPU s": cpu, "CPU ratio": float(base[1]) / cpu}
     if origin is not None:
         stages = origin["compilation"]["stages"].values()
         compiling = sum(stage[phase] for stage in stages for phase in PHASES.values())
         programs, cached = (sum(stage[what] for stage in stages) for what in ("programs", "cached"))
-        columns |= {"of the run": origin["seconds"], "compiling": compiling, "programs": programs, "from cache": cached}
-    return Row(name, 1e3 * clock, float(base[0]) / clock, columns)
+        row |= {"of the run": origin["seconds"], "compiling": compiling, "programs": programs, "from cache": cached}
+    return row
 
 
 def _seconds(words: list[str], folder: str) -> tuple[float, float]:

@@ -12,9 +12,9 @@ import numpy as np
 
 from icl_lab.lab.flags import setting
 
-PARTS = (
-    "steps", "others", "ensemble", "induction", "members", "cluster", "devices", "dry_run", "startup", "identify", "page",
-)  # fmt: skip
+PARTS = ("steps", "others", "induction", "members", "startup", "page")
+Train = Callable[[Callable[[int, int], None]], Any]
+"""``progress -> fit(..., progress=progress)``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,27 +22,18 @@ class Config:
     """What is timed, and how often."""
 
     only: tuple[str, ...] = setting(
-        PARTS[:4], "parts to run; members, for accelerators, joins the default there", choices=PARTS
+        PARTS[:3], "parts to run; members, for accelerators, joins the default there", choices=PARTS
     )
     networks: tuple[str, ...] = setting(
-        ("looped_1", "looped_2", "free_5"),
-        "networks to train; ensembles are of the first",
-        choices=("looped_1", "looped_2", "free_5"),
+        ("looped_1", "looped_2", "free_5"), "networks to train", choices=("looped_1", "looped_2", "free_5")
     )
     rounds: int = setting(9, "rounds in which everything that is compared takes turns", at_least=1)
     batch: int = setting(2048, "tasks in a training step", at_least=1)
     other_batch: int = setting(256, "tasks in a training step of the part others", at_least=1)
     chunk: int = setting(100, "training steps of a compiled chunk of fit", at_least=1)
     loop_steps: int = setting(6, "steps of the plain loop in a round", at_least=1)
-    ensemble: int = setting(32, "members of the ensemble of small batches", at_least=1)
-    ensemble_batch: int = setting(256, "its batch", at_least=1)
-    large_ensemble: int = setting(10, "members of the ensemble at the batch of a training step", at_least=1)
     induction_members: int = setting(16, "members of the ensemble of induction networks", at_least=1)
     members: tuple[int, ...] = setting((1, 64, 1024), "members in one program, in the part members", at_least=1)
-    grown_members: int = setting(64, "members of a run whose start-up and compilation count", at_least=1)
-    grown_steps: int = setting(500, "its training steps", at_least=1)
-    processes: int = setting(4, "of its processes of one member each, how many are run", at_least=1)
-    devices: tuple[int, ...] = setting((1, 2, 8), "simulated devices, the first is the baseline", at_least=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,24 +59,14 @@ def ratio(slow: Timing, fast: Timing) -> float:
     return float(np.median(slow.rounds / fast.rounds))
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One line of the record: milliseconds of a unit of work, how often it fits into its baseline's, other columns."""
-
-    name: str
-    milliseconds: float
-    ratio: float | None = None
-    columns: Mapping[str, float | str] = dataclasses.field(default_factory=dict)
-
-    def flat(self) -> dict[str, Any]:
-        """The row as one dictionary."""
-        return {"name": self.name, "milliseconds": self.milliseconds, "ratio": self.ratio, **self.columns}
+Row = dict[str, Any]
+"""One line of the record: milliseconds of a unit of work, how often it fits into its baseline's, other columns."""
 
 
 def row(name: str, timing: Timing, base: Timing | None = None, **columns: float | str) -> Row:
     """A row with its fastest round and its compilation."""
-    seconds = {"best ms": float(timing.rounds.min()), "compile ms": timing.compile_ms}
-    return Row(name, timing.ms, None if base is None else ratio(base, timing), seconds | columns)
+    times = {"milliseconds": timing.ms, "ratio": None if base is None else ratio(base, timing)}
+    return {"name": name, **times, "best ms": float(timing.rounds.min()), "compile ms": timing.compile_ms, **columns}
 
 
 def take_turns(contenders: Mapping[str, tuple[Callable[[], Any], int]], rounds: int) -> dict[str, Timing]:
@@ -122,14 +103,14 @@ class _Stop(Exception):  # noqa: N818
 class _Chunks:
     """A call of ``fit`` on a thread of its own, held at every chunk boundary until it is called again."""
 
-    def __init__(self, train: Callable[[Callable[[int, int], None]], Any]):
+    def __init__(self, train: Train):
         self._go, self._there = threading.Semaphore(0), threading.Semaphore(0)
         self._stopping = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(train,), daemon=True)
         self._thread.start()
 
-    def _run(self, train: Callable[[Callable[[int, int], None]], Any]) -> None:
+    def _run(self, train: Train) -> None:
         try:
             self._go.acquire()
             if not self._stopping:  # before its first call, where another contender has failed
@@ -163,7 +144,7 @@ class _Chunks:
 
 
 @contextmanager
-def chunks_of_fit(trains: Mapping[str, Callable[[Callable[[int, int], None]], Any]]) -> Iterator[dict[str, Callable]]:
+def chunks_of_fit(trains: Mapping[str, Train]) -> Iterator[dict[str, Callable]]:
     """Trainings that run one chunk of ``fit`` at each call, so that they can take turns.
 
     Args:

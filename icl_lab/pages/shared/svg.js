@@ -25,6 +25,36 @@ export function drags(svg, to, ended) {
 }
 
 /**
+ * A vertical line in `svg` that takes keys: a slider.
+ *
+ * @param {SVGSVGElement} svg
+ * @param {number} height that a finger finds
+ * @param {{ [name: string]: string | number }} attributes
+ * @param {(key: string) => (() => void) | undefined} does what a key does
+ * @returns {{ line: SVGElement, place: (x: number, value: number, text: string) => void }} the slider, and what moves it
+ */
+export function slider(svg, height, attributes, does) {
+  const line = element(svg, "g", { class: "handle", role: "slider", tabindex: 0, "aria-valuemin": 0, ...attributes });
+  const touch = element(line, "rect", { class: "touch", height });
+  svg.addEventListener("pointerdown", () => line.focus());
+  line.addEventListener("keydown", (event) => {
+    const act = does(event.key);
+    if (!act) return;
+    event.preventDefault();
+    act();
+  });
+  const place = (x, value, text) => {
+    const wide = 44 / (svg.getScreenCTM()?.a || 1); // pixels of a finger
+    touch.setAttribute("x", -wide / 2);
+    touch.setAttribute("width", wide);
+    line.setAttribute("transform", `translate(${x} 0)`);
+    line.setAttribute("aria-valuenow", value);
+    line.setAttribute("aria-valuetext", text);
+  };
+  return { line, place };
+}
+
+/**
  * A point in `svg` that is moved by mouse, touch and keys: arrows (with Shift in small steps), Home and End to the left
  * and right edge, PageUp and PageDown to the upper and lower one.
  *

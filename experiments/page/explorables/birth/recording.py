@@ -9,25 +9,21 @@ steps. The record is committed beside this file.
 
 import dataclasses
 import sys
-import time
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.page.explorables import Options
+from experiments.page.explorables import Made, make
 from experiments.page.explorables.birth import live
 from experiments.page.explorables.birth.data import ARMS, CURVES, FOLDER
 from experiments.reddy.clamping import PRESETS, conditions, plan
 from experiments.reddy.settings import by_part, laws
 from experiments.reddy.training import accuracy, evaluation_samples, network, progress
 from experiments.settings import member_keys
-from icl_lab.lab.command_line import command
-from icl_lab.lab.provenance import provenance
-from icl_lab.lab.records import Record, save
 from icl_lab.models.inspection import Trace
 from icl_lab.prompts import Sample
 
@@ -61,11 +57,11 @@ def in_255ths(sums: np.ndarray, share: np.ndarray) -> np.ndarray:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    return command(__doc__, Options(), _train, argv)
+    return make(__doc__, "birth", FOLDER, _train, argv)
 
 
-def _train(options: Options) -> int:
-    began, model = time.monotonic(), network(CONFIG)
+def _train() -> Made:
+    model = network(CONFIG)
 
     def measure(params: dict, key: Array, now: dict) -> dict[str, Array]:
         samples = evaluation_samples(CONFIG, now["setting"]["law"], "ic", key)
@@ -74,7 +70,7 @@ def _train(options: Options) -> int:
     fit = dataclasses.replace(plan(CONFIG, model), measure=measure).carried_out()
     every = by_part(fit.metrics, conditions(CONFIG.only))
     share = every["control"]["match"][0, 0]  # the test sequences are the same at every measurement
-    arrays = {"steps": fit.steps, "share": share}
+    arrays: dict[str, Any] = {"steps": fit.steps, "share": share}
     for arm in ARMS:
         arrays[f"{arm}/curves"] = np.stack([every[arm][name][0] for name in CURVES])
         arrays[f"{arm}/attention"] = in_255ths(every[arm]["attention"][0], share)
@@ -90,12 +86,7 @@ def _train(options: Options) -> int:
         "other_answers": live.other_answers(kept, np.asarray(logits), samples),
     }
     arrays |= {f"live/{name}": value for name, value in kept.items()}
-    record = Record(
-        "page.birth", "lab", vars(CONFIG), facts, {name: np.asarray(value) for name, value in arrays.items()},
-        provenance(time.monotonic() - began, CONFIG.seed),
-    )  # fmt: skip
-    save(record, Path(options.outdir or FOLDER), [])
-    return 0
+    return vars(CONFIG), facts, arrays
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ This takes a minute. The residual factors of all ten members are those of the co
 """
 
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,13 @@ import jax
 import numpy as np
 
 from experiments.identification.networks import members_of, sampler_of
-from experiments.page.explorables import Options
+from experiments.page.explorables import Made, make
 from icl_lab.identify import battery, fingerprint, in_units, rotations
 from icl_lab.identify.asking import asked
 from icl_lab.identify.explorable.data import FAMILIES, checks, fitted
 from icl_lab.identify.probes import JUDGE, answers, training_prompts
 from icl_lab.lab import load_run
-from icl_lab.lab.command_line import command
-from icl_lab.lab.provenance import provenance
-from icl_lab.lab.records import Record, load, save
+from icl_lab.lab.records import load
 from icl_lab.solvers import ridge
 
 HERE = Path(__file__)
@@ -42,11 +39,10 @@ SEED, N, D, MEMBER = 0, 10, 10, 0
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    return command(__doc__, Options(), _measure, argv)
+    return make(__doc__, "fingerprint", FOLDER, _measure, argv)
 
 
-def _measure(options: Options) -> int:
-    began = time.monotonic()
+def _measure() -> Made:
     known = load(GALLERY / "identification" / "von_oswald" / "lab")
     one = load_run(GALLERY / "von_oswald" / "weight_maps" / "lab")
     units, every, rng = battery(sampler_of(one.record.config), N, D, SEED)
@@ -74,10 +70,7 @@ def _measure(options: Options) -> int:
     fits = [[fitted(arrays, learner, family) for family in FAMILIES] for learner in range(len(means))]
     facts = {"learners": [*LEARNERS, MYSTERY], "checks": checks(arrays, range(len(means)), SEED), "fits": fits}
     facts |= {"member": MEMBER, "strength": STRENGTH}
-    made = Record("page.fingerprint", "lab", {"seed": SEED, "context_length": N, "input_size": D}, facts, arrays,
-                    provenance(time.monotonic() - began, SEED))  # fmt: skip
-    save(made, Path(options.outdir or FOLDER), [])
-    return 0
+    return {"seed": SEED, "context_length": N, "input_size": D}, facts, arrays
 
 
 if __name__ == "__main__":

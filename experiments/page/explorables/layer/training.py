@@ -6,20 +6,15 @@ This takes half a minute. The record is committed beside this file, since no exp
 """
 
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
-from experiments.page.explorables import Options
+from experiments.page.explorables import Made, make
 from experiments.von_oswald.common import Setting, one_layer, planned
 from experiments.von_oswald.tuning import best_step
-from icl_lab.lab.command_line import command
-from icl_lab.lab.provenance import provenance
-from icl_lab.lab.records import Record, save
 from icl_lab.models import folded_weights
 from icl_lab.prompts import linear_regression
 
@@ -39,11 +34,10 @@ def folded(params: dict, *_) -> dict[str, jax.Array]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    return command(__doc__, Options(), _train, argv)
+    return make(__doc__, "layer", FOLDER, _train, argv)
 
 
-def _train(options: Options) -> int:
-    began = time.monotonic()
+def _train() -> Made:
     layer = one_layer(CONFIG)
     fit = planned(CONFIG, layer, extra=folded).carried_out()
     prompts = linear_regression(context_length=8, input_size=2, input_range=2.0)(jax.random.key(1), CHECKED).prompt
@@ -54,13 +48,7 @@ def _train(options: Options) -> int:
     if (fit.diverged_at >= 0).any():
         raise RuntimeError("a member diverged")
     eta, best = best_step(CONFIG)
-    record = Record(
-        "page.layer", "lab", vars(CONFIG), {"learning_rate": eta, "closed_form": best},
-        {name: np.asarray(value) for name, value in arrays.items()},
-        provenance(time.monotonic() - began, CONFIG.seed),
-    )  # fmt: skip
-    save(record, Path(options.outdir or FOLDER), [])
-    return 0
+    return vars(CONFIG), {"learning_rate": eta, "closed_form": best}, arrays
 
 
 if __name__ == "__main__":

@@ -6,9 +6,7 @@ This takes seconds. The record is committed beside this file.
 """
 
 import sys
-import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,13 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.page.explorables import Options
+from experiments.page.explorables import Made, make
 from experiments.page.explorables.layer.training import CONFIG
 from experiments.page.explorables.weights.data import FOLDER, NAMES
 from experiments.von_oswald.common import model, optimizer, sampler
-from icl_lab.lab.command_line import command
-from icl_lab.lab.provenance import provenance
-from icl_lab.lab.records import Record, save
 from icl_lab.models import LinearSelfAttention
 from icl_lab.training.plans import squared_error
 
@@ -31,11 +26,10 @@ STEPS, BATCH = 3, 16
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    return command(__doc__, Options(), _take_steps, argv)
+    return make(__doc__, "weights", FOLDER, _take_steps, argv)
 
 
-def _take_steps(options: Options) -> int:
-    began = time.monotonic()
+def _take_steps() -> Made:
     layer = model(LinearSelfAttention(layers=1, looped=True, init_scale=1.0), CONFIG)  # large: every term counts
     tasks = [sampler(CONFIG)(jax.random.key(step), BATCH) for step in range(STEPS)]
 
@@ -55,13 +49,8 @@ def _take_steps(options: Options) -> int:
         "x": jnp.stack([t.prompt.x for t in tasks]), "y": jnp.stack([t.prompt.y[..., 0] for t in tasks]),
         "query": jnp.stack([t.prompt.x_query for t in tasks]), "target": jnp.stack([t.target[:, 0] for t in tasks]),
     }  # fmt: skip
-    record = Record(
-        "page.weights", "lab", vars(CONFIG) | {"steps": STEPS, "batch": BATCH}, {},
-        {name: np.asarray(value, np.float32) for name, value in arrays.items()},
-        provenance(time.monotonic() - began, CONFIG.seed),
-    )  # fmt: skip
-    save(record, Path(options.outdir or FOLDER), [])
-    return 0
+    arrays = {name: np.asarray(value, np.float32) for name, value in arrays.items()}
+    return vars(CONFIG) | {"steps": STEPS, "batch": BATCH}, {}, arrays
 
 
 def packed(params: dict) -> np.ndarray:

@@ -11,6 +11,7 @@ WIDTH, HEIGHT, HIGHEST = 360, 230, 0.36
 NEAR = 1.05
 """Of the loss of the best step: what counts as having it."""
 CELL, ACROSS, DOWN = 36, (0, 138), (16, 146)
+SIDE, FAR = 210, 0.8  # of the square of residual factors, from 1 down to -1, and the largest eigenvalue in it
 
 
 def levels(context_length: int, variance: float = 1 / 3) -> list[float]:
@@ -27,6 +28,23 @@ def balanced(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return c * a, b / c
 
 
+def pace(a: np.ndarray, b: np.ndarray, context_length: int) -> tuple[float, float]:
+    """How much of a direction's part of the answer a layer takes at eigenvalue 1, in its fastest and slowest direction.
+
+    With S = X^T X / N the part of its answer that is odd in the labels of w has the weights G S w,
+    G = -N (beta P + p q^T) (``data.population_loss``), so that of an eigenvector v of S, of eigenvalue l, 1 - l v^T G v
+    is left; a step of gradient descent has G = eta I. These are the eigenvalues of the symmetric part of G.
+    """
+    taken = -context_length * (b[2, 2] * a[:2, :2] + np.outer(a[:2, 2], b[:2, 2]))
+    slow, fast = np.linalg.eigvalsh((taken + taken.T) / 2)
+    return float(fast), float(slow)
+
+
+def factor(rate: float) -> str:
+    """The line 1 - rate l over eigenvalues l from 0 to ``FAR``, as an SVG path."""
+    return f"M0 0L{SIDE} {SIDE / 2 * FAR * rate:.1f}"
+
+
 def context() -> dict[str, Any]:
     """What the template shows: losses of all networks along their training, and the weights of the first."""
     found = record()
@@ -36,7 +54,8 @@ def context() -> dict[str, Any]:
     nothing, one, best = levels(n)
     near = losses[:, -1] < NEAR * best
     rates = -n * b[..., 2, 2] * (a[..., 0, 0] + a[..., 1, 1]) / 2
-    hand = np.diag([1.0, 1.0, 0.0]), np.diag([0.0, 0.0, -found.metrics["learning_rate"] / n])
+    rate, paces = found.metrics["learning_rate"], pace(a[0, -1], b[0, -1], n)
+    hand = np.diag([1.0, 1.0, 0.0]), np.diag([0.0, 0.0, -rate / n])
     maps = list(zip(balanced(a[0, -1], b[0, -1]), balanced(*hand)))
     most = max(abs(matrix).max() for matrix in maps[0][1:] + maps[1][1:])
     return {
@@ -64,10 +83,12 @@ def context() -> dict[str, Any]:
             }
             for row, sides in enumerate(maps) for side, matrix in enumerate(sides)
         ],
-        "cell": CELL,
+        "cell": CELL, "side": SIDE, "factors": "".join(map(factor, paces)), "best": factor(rate),
+        "paces": [f"1 − {each:.2f} λ" for each in paces], "pace": f"best step: 1 − {rate:.2f} λ",
+        "mean": round(SIDE / 3 / FAR, 1),
         "said": f"After {steps[-1]:,} steps {near.sum()} of {near.size} networks have the loss of the best step. "
         f"Network 1 has {losses[0, -1] / best:.3f} times that loss; over its last 1,000 steps its own step had the "
-        f"learning rate {rates[0, -20:].mean():.2f}, and the closed form says {found.metrics['learning_rate']:.2f}.",
+        f"learning rate {rates[0, -20:].mean():.2f}, and the closed form says {rate:.2f}.",
     }  # fmt: skip
 
 

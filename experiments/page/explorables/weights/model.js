@@ -170,6 +170,13 @@ export const bestRate = (n) => n / (n + KURTOSIS) / VARIANCE;
 /** Learning rate of the step that a layer takes: experiments.von_oswald.common.strengths, times N. @param {Folded} weights @param {number} n */
 export const rateOf = ({ a, b }, n) => -n * b[8] * (a[0] + a[4]) / 2;
 
+/** How much of a direction's part of the answer the layer takes at eigenvalue 1, along its fastest and its slowest direction: fallback.pace. @param {Folded} weights @param {number} n */
+export function pace({ a, b }, n) {
+  const taken = (/** @type {number} */ i, /** @type {number} */ j) => -n * (b[8] * a[i * E + j] + a[i * E + 2] * b[j * E + 2]);
+  const half = (taken(0, 0) + taken(1, 1)) / 2, gap = Math.hypot((taken(0, 0) - taken(1, 1)) / 2, (taken(0, 1) + taken(1, 0)) / 2);
+  return [half + gap, half - gap];
+}
+
 /** The same layer with A and B of equal size (A and B may be scaled by c and 1 / c) and a positive diagonal of A. @param {Folded} weights */
 export function balanced({ a, b }) {
   const size = (/** @type {ArrayLike<number>} */ values, /** @type {number[]} */ places) => Math.hypot(...places.map((i) => values[i]));

@@ -1,11 +1,11 @@
 import { address, number, remember } from "../../../../icl_lab/pages/shared/address.js";
 import { broken, opened, wake } from "../../../../icl_lab/pages/shared/figure.js";
 import { scientific } from "../../../../icl_lab/pages/shared/numbers.js";
-import { drags, element, unpacked } from "../../../../icl_lab/pages/shared/svg.js";
+import { drags, element, slider, unpacked } from "../../../../icl_lab/pages/shared/svg.js";
 import { built } from "../layer/model.js";
-import { balanced, begun, bestRate, EVERY, folded, largestDifference, levels, populationLoss, rateOf, STEPS, train, uniforms } from "./model.js";
+import { balanced, begun, bestRate, EVERY, folded, largestDifference, levels, pace, populationLoss, rateOf, STEPS, train, uniforms } from "./model.js";
 
-const WIDTH = 360, HEIGHT = 230, HIGHEST = 0.36, NEAR = 1.05, CELL = 36; // fallback.py has the same
+const WIDTH = 360, HEIGHT = 230, HIGHEST = 0.36, NEAR = 1.05, CELL = 36, SIDE = 210, FAR = 0.8; // fallback.py has the same
 const SLICE = 10, AT_ONCE = 10; // milliseconds, and steps of a network between looks at the clock
 const WORDS = ["nothing learned: v", "one direction: v (1 − N / 2(N + 1.8))", "the best step: v (1 − N / (N + 1.8))"];
 
@@ -98,10 +98,13 @@ export function mount(root, stored) {
   const py = (loss) => HEIGHT * (1 - Math.min(loss, 1.02 * HIGHEST) / HIGHEST);
   const lines = [...plot.querySelectorAll(".level-line")], labels = lines.map((line) => line.nextElementSibling);
   const curves = [...plot.querySelectorAll(".trained, .measured-line")];
-  const cursor = element(plot, "g", { class: "handle", role: "slider", tabindex: 0, "aria-label": "Training step", "aria-valuemin": 0, "aria-valuemax": STEPS });
-  const touch = element(cursor, "rect", { class: "touch", y: 0, height: HEIGHT });
-  element(cursor, "path", { class: "cursor", d: `M0 0V${HEIGHT}` });
-  const dot = element(cursor, "circle", { class: "trained", r: 5 });
+  const { line, place } = slider(plot, HEIGHT, { "aria-label": "Training step", "aria-valuemax": STEPS }, (key) => {
+    const { time } = state;
+    const to = { ArrowLeft: time - 1, ArrowDown: time - 1, ArrowRight: time + 1, ArrowUp: time + 1, PageDown: time - 10, PageUp: time + 10, Home: 0, End: last }[key];
+    return to === undefined ? to : () => { moved(to); keep(); };
+  });
+  element(line, "path", { class: "cursor", d: `M0 0V${HEIGHT}` });
+  const dot = element(line, "circle", { class: "trained", r: 5 });
   const grids = [...maps.querySelectorAll("g")].map((group) => ({
     title: group.querySelector("text"), rects: [...group.querySelectorAll("rect")], values: [...group.querySelectorAll(".value")],
   }));
@@ -123,7 +126,15 @@ export function mount(root, stored) {
     return `${first}: it rests ${level === 1 ? "where one direction is learned" : level === 0 ? "where nothing is learned" : "on none of the lines"}.`;
   }
 
+  /** The line 1 - rate l over eigenvalues l from 0 to FAR: fallback.factor. */
+  const factor = (rate) => `M0 0L${SIDE} ${(SIDE / 2 * FAR * rate).toFixed(1)}`;
+
   function draw() {
+    const rates = pace(along()[state.network][state.time], state.n);
+    $("factors").setAttribute("d", rates.map(factor).join(""));
+    $("best").setAttribute("d", factor(bestRate(state.n)));
+    root.querySelectorAll("[data-part=paces]").forEach((text, k) => { text.textContent = `1 − ${rates[k].toFixed(2)} λ`.replace("-0.00", "0.00").replace("− -", "+ "); });
+    $("pace").textContent = `best step: 1 − ${bestRate(state.n).toFixed(2)} λ`;
     const hand = built(bestRate(state.n), state.n), one = along()[state.network][state.time];
     const shown = [balanced(one), balanced(hand)], most = Math.max(...[...shown[1].a, ...shown[1].b].map(Math.abs));
     grids.forEach(({ title, rects, values }, k) => {
@@ -150,13 +161,8 @@ export function mount(root, stored) {
       curves[m].setAttribute("class", m === state.network ? "trained" : "measured-line");
     });
     const at = along()[state.network][state.time], step = (EVERY * state.time).toLocaleString("en");
-    cursor.setAttribute("transform", `translate(${px(state.time).toFixed(1)} 0)`);
-    cursor.setAttribute("aria-valuenow", EVERY * state.time);
-    cursor.setAttribute("aria-valuetext", `step ${step}, loss of network ${state.network + 1} ${at.loss.toFixed(3)}`);
+    place(px(state.time).toFixed(1), EVERY * state.time, `step ${step}, loss of network ${state.network + 1} ${at.loss.toFixed(3)}`);
     dot.setAttribute("cy", py(at.loss).toFixed(1));
-    const wide = 44 / (plot.getScreenCTM()?.a || 1); // pixels of a finger
-    touch.setAttribute("x", -wide / 2);
-    touch.setAttribute("width", wide);
     draw();
     $("network").value = state.network + 1;
     $("rate").value = Math.log10(state.rate);
@@ -175,16 +181,7 @@ export function mount(root, stored) {
 
   for (let m = 0; m < members; m++) $("network").add(new Option(String(m + 1), String(m + 1)));
   const moved = (time) => { state.time = Math.max(0, Math.min(along()[0].length - 1, time)); update(); };
-  plot.addEventListener("pointerdown", () => cursor.focus());
   drags(plot, (x) => moved(Math.round(x / px(1))), keep);
-  cursor.addEventListener("keydown", (event) => {
-    const { time } = state;
-    const to = { ArrowLeft: time - 1, ArrowDown: time - 1, ArrowRight: time + 1, ArrowUp: time + 1, PageDown: time - 10, PageUp: time + 10, Home: 0, End: last }[event.key];
-    if (to === undefined) return;
-    event.preventDefault();
-    moved(to);
-    keep();
-  });
   $("network").addEventListener("input", (event) => { state.network = event.target.value - 1; update(); keep(); });
   const changed = (name, low, high, read) => $(name).addEventListener("input", (event) => {
     const value = read(event.target.valueAsNumber);
