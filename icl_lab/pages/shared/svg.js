@@ -31,7 +31,7 @@ export function drags(svg, to, ended) {
  * @param {number} height that a finger finds
  * @param {{ [name: string]: string | number }} attributes
  * @param {(key: string) => (() => void) | undefined} does what a key does
- * @returns {{ line: SVGElement, place: (x: number, value: number, text: string) => void }} the slider, and what moves it
+ * @returns {{ line: SVGElement, place: (x: number | string, value: number, text: string) => void }} the slider, and what moves it
  */
 export function slider(svg, height, attributes, does) {
   const line = element(svg, "g", { class: "handle", role: "slider", tabindex: 0, "aria-valuemin": 0, ...attributes });
