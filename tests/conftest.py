@@ -173,16 +173,14 @@ def smoke_run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def browser():
     """Chromium with a profile of its own; where there is none the test is skipped."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
-    api = pytest.importorskip("playwright.sync_api", reason="Playwright's client is not installed")
-    off = ("gpu", "quic", "background-networking", "component-update", "sync")
-    flags = ["--no-sandbox", "--no-first-run", *(f"--disable-{name}" for name in off)]
-    with api.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=chromium, headless=True, args=flags)
+    from experiments.tools.benchmarks.first_answer import chromium
+
+    with contextlib.ExitStack() as stack:
+        try:
+            found = stack.enter_context(chromium())
+        except LookupError as error:
+            pytest.skip(str(error))
         yield found
-        found.close()
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,7 @@
+import contextlib
 import dataclasses
 import json
+import shutil
 import time
 
 import jax
@@ -8,7 +10,7 @@ import pytest
 
 from experiments.reddy.settings import SMOKE, Schedule
 from experiments.tools import benchmark
-from experiments.tools.benchmarks import induction, programs, timing, training
+from experiments.tools.benchmarks import first_answer, induction, programs, timing, training
 
 TINY = timing.Config(
     rounds=2, batch=8, chunk=2, loop_steps=1,
@@ -70,6 +72,24 @@ def test_plain_batch_holds_item_label_sequences():
     assert (match.sum(1) == 2).all()
     for s, answer in enumerate(targets):
         np.testing.assert_allclose(contents[s, 1::2][match[s]], np.tile(labels[answer], (2, 1)), rtol=1e-6)
+
+
+@pytest.mark.xdist_group("browser")
+def test_the_first_explorable_gives_rows(browser, light_page, monkeypatch):
+    monkeypatch.setattr(first_answer, "chromium", lambda: contextlib.nullcontext(browser))
+    monkeypatch.setattr(first_answer, "write_page", lambda *to: shutil.copy(light_page, to[2]))
+    ((title, rows),) = first_answer.first_answer(TINY).items()
+    assert [row["name"] for row in rows] == ["from navigation to its answer to a key"]
+    assert np.isfinite(rows[0]["milliseconds"])
+    assert rows[0]["milliseconds"] > 0
+    assert "MB) on " in title
+
+
+def test_without_chromium_the_first_explorable_is_skipped_in_words(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    ((title, rows),) = first_answer.first_answer(TINY).items()
+    assert "skipped, Chromium is not installed" in title
+    assert rows == []
 
 
 def test_plain_sampler_draws_linear_tasks():

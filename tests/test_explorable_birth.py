@@ -1,5 +1,6 @@
 """The explorable of the induction head: the record, the figure without a script, and its code in Chromium."""
 
+import base64
 import dataclasses
 import json
 
@@ -10,9 +11,10 @@ import pytest
 
 from experiments.binaries import GALLERY
 from experiments.onsets import crossing
-from experiments.page.explorables.birth import data, fallback, recording
+from experiments.page.explorables.birth import data, fallback, live, recording
 from experiments.reddy.clamping import CURVE
-from experiments.reddy.training import progress
+from experiments.reddy.settings import laws
+from experiments.reddy.training import evaluation_samples, network, progress
 from icl_lab.lab import records
 from icl_lab.lab.records import RecordError
 from icl_lab.models.inspection import Trace
@@ -102,6 +104,82 @@ def test_what_the_page_says_of_the_arms(found):
     assert 0.4 < given / control < 0.6
 
 
+def matrices(found):
+    return {name: found.arrays[f"live/{name}"] for name in live.ARRAYS}
+
+
+def test_folded_matrices_are_the_network_that_is_trained():
+    """But for rounding to float16: 2^-11 of each of some products of matrices, of which there are six in a row."""
+    config = dataclasses.replace(recording.CONFIG, hidden=32)
+    params, law = network(config).init(jax.random.key(0)), jax.tree.map(lambda leaf: leaf[0], laws(config))
+    samples = evaluation_samples(dataclasses.replace(config, eval_tasks=50), law, "ic", jax.random.key(1))
+    first = jnp.zeros_like(samples.prompt.offset)
+    prompt = dataclasses.replace(samples.prompt, offset=first)
+    logits, attention = live.answered(live.folded(params, config), prompt.x, prompt.y, prompt.x_query)
+    expected, trace = jax.jit(jax.vmap(lambda one: network(config).run(params, one)))(prompt)
+    np.testing.assert_allclose(attention, trace.attention[:, :, 0], atol=0.01)
+    np.testing.assert_allclose(logits, expected, atol=0.01 * abs(expected).max())
+    assert live.other_answers(live.folded(params, config), expected, samples) <= 0.04
+
+
+def test_exported_logits_are_those_of_jax_and_the_readers_first_sequence_is_answered_by_its_label(found):
+    kept = matrices(found)
+    logits, _ = live.of_reader(kept, kept["sequences"])
+    assert logits.dtype == np.float64
+    np.testing.assert_allclose(kept["logits"], logits, rtol=0, atol=live.TOLERANCE / 2 * abs(logits).max())
+    usual = live.usual(found.config["context_length"])
+    assert usual[-1] == usual[2 * fallback.ITEM]
+    assert live.of_reader(kept, np.array([usual]))[0].argmax() == usual[2 * fallback.ITEM + 1]
+    assert len(live.LETTERS) == len(live.ITEMS) == len(kept["items"]) == len(kept["labels"]) == 6
+    assert kept["sequences"].max() < 6
+
+
+def test_what_float64_takes_from_logits_is_less_than_half_of_what_is_allowed(found):
+    """Bounds of Higham (Accuracy and Stability, ch. 3): a sum of n products is off by at most n u of the sum of sizes.
+
+    Whatever the order of summation. With e the bound on a vector's error: that of x W is e |W| + n u |x| |W|; a
+    softmax of scores off by s is off by a factor of e^(2 s) and some roundings; ReLU adds nothing.
+    """
+    kept = {name: np.asarray(value, float) for name, value in matrices(found).items()}
+    u, width = 2.0**-53, len(kept["mlp_0"])
+
+    def product(x, e, w, f=0.0):  # of numbers off by at most e and f
+        n = len(w) + 2
+        return x @ w, e @ abs(w) + (abs(x) + e) @ (f + np.zeros_like(w)) + n * u * (abs(x) + e) @ (abs(w) + f)
+
+    worst = 0.0
+    for sequence in kept["sequences"].astype(int):
+        rows = np.zeros((len(sequence), width))
+        for at, which in enumerate(sequence):
+            content = kept["labels" if at % 2 else "items"][which]
+            rows[at, at], rows[at, len(sequence) : len(sequence) + len(content)] = 1, content
+        off = np.zeros_like(rows)
+        for layer in range(2):
+            scores, values = kept[f"scores_{layer}"], kept[f"values_{layer}"]
+            seen = slice(len(scores))
+            asked, e = product(rows[:, seen], off[:, seen], scores)
+            found_scores, e = product(asked, e, rows[:, seen].T, off[:, seen].T)
+            causal = np.tril(np.ones_like(found_scores, bool))
+            e = np.where(causal, e, 0).max(1, keepdims=True)
+            shares = np.where(
+                causal, np.exp(found_scores - found_scores.max(1, keepdims=True, where=causal, initial=-1e9)), 0
+            )
+            shares /= shares.sum(1, keepdims=True)
+            of_shares = shares * (np.expm1(2 * e) + (abs(found_scores).max() + 30) * u)
+            heads, of_heads = product(rows[:, seen], off[:, seen], values)
+            head, e = product(shares, of_shares, heads, of_heads)
+            off = off + e + u * abs(rows + head)
+            rows = rows + head
+        last, e = rows[-1:], off[-1:]
+        for layer, bias in enumerate(kept["mlp_bias"]):
+            last, e = product(last, e, kept[f"mlp_{layer}"])
+            e = e + 2 * u * (abs(last) + abs(bias))
+            last = np.maximum(0, last + bias)
+        _, e = product(last, e, kept["read_out"])
+        worst = max(worst, e.max())
+    assert 2 * worst <= live.TOLERANCE / 2 * abs(kept["logits"]).max()  # both sides may be off
+
+
 # In Chromium
 
 
@@ -136,6 +214,31 @@ class TestAgainstPython:
         told = in_page(MODEL, "v[0].map(c => m.crossing(c, v[1], v[2]))", curves.tolist(), steps.tolist(), 0.625)
         np.testing.assert_allclose(told, crossing(curves, steps, 0.625), rtol=1e-12)
         assert in_page(MODEL, "[m.crossing([0, .1], [0, 1], .5), m.crossing([1, 0], [3, 4], .5)]") == [np.inf, 3]
+
+    def test_the_network_is_that_of_jax(self, in_page, found):
+        kept = matrices(found)
+        sequences = np.random.default_rng(1).integers(0, 6, (100, 9))
+        logits, attention = live.of_reader(kept, sequences)
+        text, shapes = (live.data(kept)[name] for name in ("matrices", "shapes"))
+        told = in_page(
+            MODEL,
+            "v[2].map((one) => { const {attention, logits} = m.answer("
+            "m.matrices(Uint8Array.from(atob(v[0]), (c) => c.charCodeAt(0)), v[1]), one);"
+            " return [attention.map((layer) => layer.map((row) => [...row])), [...logits]]; })",
+            text, shapes, sequences.tolist(),
+        )  # fmt: skip
+        np.testing.assert_allclose([one for _, one in told], logits, rtol=0, atol=1e-10 * abs(logits).max())
+        for (maps, _), expected in zip(told, attention):
+            for layer in (0, 1):
+                for query, row in enumerate(maps[layer]):
+                    np.testing.assert_allclose(row, expected[layer, query, : query + 1], rtol=0, atol=1e-10)
+
+    def test_float16_numbers_are_those_of_numpy(self, in_page):
+        """Normal and subnormal ones, both zeros, the largest and the smallest."""
+        values = np.array([0, -0.0, 1, -2.5, 65504, 6e-8, -6.1e-5, 6.103e-5, 0.1, 1 / 3], np.float16)
+        bits = values.view(np.uint8).tolist()
+        told = in_page(MODEL, "m.matrices(Uint8Array.from(v[0]), [[2, 5]]).map((row) => row.map((c) => [...c]))", bits)
+        np.testing.assert_array_equal(np.array(told).ravel(), values.astype(float))
 
 
 class TestExplorable:
@@ -190,3 +293,91 @@ class TestExplorable:
         again.close()
         root.locator("[data-part=reset]").evaluate("one => one.click()")
         assert told(light_tab)[0] == fallback.context(found)["said"]
+
+    def test_the_readers_own_sequence_is_answered_by_the_network(self, light_tab, browser, found):
+        root, own = light_tab.locator("#head"), light_tab.locator("#head [data-part=own]")
+        before = [root.locator("svg").first.inner_html(), root.locator("[data-part=said]").inner_text()]
+        assert own.is_hidden()
+        root.get_by_label("nothing frozen").focus()
+        light_tab.keyboard.press("ArrowUp")  # the radio buttons are a ring
+        assert root.get_by_label("your own sequence").is_checked()
+        assert root.locator(".like").is_hidden()
+        usual = live.usual(found.config["context_length"])
+
+        def holds(sequence, text):
+            logits, attention = (one[0] for one in live.of_reader(matrices(found), np.array([sequence])))
+            shares = np.exp(logits) / np.exp(logits).sum()
+            said, tokens = root.locator("[data-part=said]").inner_text(), root.locator("svg").first.locator("text")
+            assert said.startswith(
+                f"The network answers {chr(65 + logits.argmax())} with probability {shares.max():.0%}"[:-1]
+            )
+            assert text in said
+            shown = tokens.all_text_contents()
+            assert shown == [(live.LETTERS if at % 2 else live.ITEMS)[one][0] for at, one in enumerate(sequence)]
+            widths = root.locator(".arc").evaluate_all("all => all.map(one => one.getAttribute('stroke-width'))")
+            np.testing.assert_allclose([float(w) for w in widths[36:]], 14 * attention[1, 8, :8], atol=0.051)
+            opacity = root.locator(".cell").evaluate_all("all => all.map(one => one.getAttribute('fill-opacity'))")
+            np.testing.assert_allclose(
+                [float(o) for o in opacity], attention[:, *np.tril_indices(9)].ravel(), atol=0.0051
+            )
+            assert root.locator(".arc.tila2").count() == sum(one == sequence[8] for one in sequence[:8:2])
+            assert light_tab.url.endswith(f"own={''.join(map(str, sequence))}")
+
+        holds(usual, "Here ▲ triangle has label B")
+        own.locator("select").nth(8).select_option("✚ cross")
+        holds([*usual[:8], 5], "Here ✚ cross is missing")
+        own.locator("select").nth(6).select_option("✚ cross")
+        own.locator("select").nth(7).select_option("F")
+        holds([0, 0, 1, 1, 2, 2, 5, 5, 5], "Here ✚ cross has label F")
+        own.locator("select").nth(0).select_option("✚ cross")
+        holds([5, 0, 1, 1, 2, 2, 5, 5, 5], "has label A and F, which gets")
+        again = browser.new_page()
+        again.goto(light_tab.url)
+        assert again.locator("#head [data-part=said]").inner_text() == root.locator("[data-part=said]").inner_text()
+        assert again.locator("#head [data-part=own]").is_visible()
+        again.close()
+        root.get_by_label("nothing frozen").click()
+        assert [root.locator("svg").first.inner_html(), root.locator("[data-part=said]").inner_text()] == before
+        assert own.is_hidden()
+        assert "own=" not in light_tab.url
+        root.get_by_label("your own sequence").click()
+        root.locator("[data-part=time]").press("ArrowLeft")
+        assert root.get_by_label("nothing frozen").is_checked()
+        assert own.is_hidden()
+
+    @pytest.mark.parametrize("own", ["", "01", "000000006", "0123450123"])
+    def test_what_is_no_sequence_in_the_address_is_left_out(self, browser, light_page, found, own):
+        opened = browser.new_page()
+        opened.goto(f"{light_page.as_uri()}#head?own={own}")
+        assert opened.locator("#head [data-part=said]").inner_text() == fallback.context(found)["said"]
+        assert opened.locator("#head [data-part=own]").is_hidden()
+        opened.close()
+
+    def test_one_corrupted_byte_of_the_network_brings_the_static_figure_back(
+        self, browser, light_page, tmp_path, found
+    ):
+        """The high byte of the largest bias, which every sequence meets."""
+        kept = matrices(found)
+        good = live.data(kept)["matrices"]
+        bias = abs(kept["mlp_bias"].astype(float)).argmax()
+        raw = bytearray(base64.b64decode(good))
+        raw[2 * (kept["items"].size + kept["labels"].size + int(bias)) + 1] ^= 4
+        other = tmp_path / "page.html"
+        other.write_text(light_page.read_text().replace(good, base64.b64encode(raw).decode()))
+        opened = browser.new_page()
+        opened.goto(other.as_uri())
+        root = opened.locator("#head")
+        assert root.locator("[data-part=check]").inner_text().startswith("✕")
+        assert root.locator("[data-part=own]").is_hidden()
+        assert root.locator("[data-part=said]").inner_text() == fallback.context(found)["said"]
+        opened.close()
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    @pytest.mark.parametrize("width", [390, 1280])
+    def test_axe_finds_nothing_in_the_readers_own_sequence(self, axe, browser, light_page, width, scheme):
+        opened = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
+        opened.goto(f"{light_page.as_uri()}#head?own=001122335")
+        assert opened.locator("#head [data-part=own] select").count() == 9
+        assert opened.evaluate("document.documentElement.scrollWidth") <= width
+        assert axe(opened) == []
+        opened.close()

@@ -26,7 +26,7 @@ from icl_lab.pages import written
 
 CITATION = Path(__file__).parents[2] / "CITATION.cff"
 LARGEST = 3_500_000  # bytes of the page
-SIZES = ((800, 25), (640, 25), (480, 25))
+SIZES = ((800, 25), (640, 25), (600, 25), (560, 25), (480, 25))
 """Width in pixels and quality of its pictures: the first with which the page is not larger than that."""
 LEADS = (1500, 50)
 """Of the pictures that stand open in the article: sharp on a screen of twice as many pixels."""

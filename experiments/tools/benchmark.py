@@ -1,4 +1,4 @@
-"""Times the laboratory: training steps, members in one program, start-up. Compilation is timed apart.
+"""Times the laboratory: training steps, members in one program, start-up, the page. Compilation is timed apart.
 
     python -m experiments.benchmark
 
@@ -20,6 +20,7 @@ from typing import Any
 import jax
 from rich.table import Table
 
+from experiments.tools.benchmarks.first_answer import first_answer
 from experiments.tools.benchmarks.induction import induction
 from experiments.tools.benchmarks.startup import startup
 from experiments.tools.benchmarks.timing import PARTS, Config, Row
@@ -35,6 +36,7 @@ RUN: dict[str, Callable[[Config], dict[str, list[Row]]]] = {
     "induction": induction,
     "members": members,
     "startup": startup,
+    "page": first_answer,
 }
 
 

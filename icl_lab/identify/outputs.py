@@ -49,10 +49,12 @@ def one_output(sampler: Sampler | None, channel: int, outputs: int) -> Sampler |
 
 
 def combined(every: Sequence[Identified], order: list[str]) -> Identified:
-    """One answer of all outputs. The filter, structure and units are those of the first output."""
+    """One answer of all outputs, which it holds. The filter, structure and units are those of the first output."""
     rows = [_one_row(rows) for rows in zip(*(one.members for one in every))]
     verdict, family = verdict_of(rows, order)
-    return dataclasses.replace(every[0], verdict=verdict, family=family, members=rows, judged=None)
+    return dataclasses.replace(
+        every[0], verdict=verdict, family=family, members=rows, judged=None, outputs=tuple(every)
+    )
 
 
 def _one_row(rows: Sequence[Member]) -> Member:

@@ -39,6 +39,7 @@ class Identified:
       rounding: relative spacing of the coarsest member's answers, 1/128 for bfloat16 and 1/1024 for float16, which
         ``exact`` in ``structure`` allows for; 0 for float32 and float64. Every row allows for its own member's.
       judged: the contexts by which families were judged, and the answers there; None of several outputs.
+      outputs: what each of several outputs was found to be by itself; none of one.
     """
 
     verdict: str
@@ -50,6 +51,7 @@ class Identified:
     asked: dict[str, Any]
     rounding: float = 0.0
     judged: Judged | None = None
+    outputs: tuple["Identified", ...] = ()
 
     @property
     def stability(self) -> float:
@@ -201,13 +203,14 @@ class Identified:
 
         The file shows the residual factor of each member, the distance of every algorithm that is offered, and how far
         the chosen one is, calculated there. Of a member that is no filter it says which property excludes it, and shows
-        its predictions against those of the nearest family. The same answer gives the same bytes.
+        its predictions against those of the nearest family. Of several outputs the reader chooses one. The same answer
+        gives the same bytes.
 
         Args:
           path: the file, in a folder that exists; a file that is there is replaced.
 
         Raises:
-          ValueError: if the path is no file name in a folder that exists, or of learners of several outputs.
+          ValueError: if the path is no file name in a folder that exists.
           OSError: if the file cannot be written.
         """
         from icl_lab.identify.explorable.own import page

@@ -70,7 +70,7 @@ def test_a_filter_is_drawn_with_the_algorithm_that_it_is_named_after(found, path
     np.testing.assert_allclose(fit["theta"][0], RATE * found.units.eigenvalue, rtol=0.01)
     assert fit["residual"] < 0.001
     assert "GD with 2 steps is 0.0" in text
-    arrays, _ = shown(found, found.judged)
+    arrays, _ = shown(found)
     family = BY_NAME["GD"]
     again = 1 - arrays["grid"] * family.response(arrays["grid"], 2, RATE * found.units.eigenvalue)
     np.testing.assert_allclose(arrays["factors"][0, 0], again, atol=1e-5)
@@ -114,13 +114,58 @@ def test_what_is_no_file_name_is_refused(found, path, said):
         found.page(path)
 
 
-def test_a_file_in_no_folder_and_an_answer_of_several_outputs_are_refused(found, tmp_path):
+def test_a_file_in_no_folder_is_refused(found, tmp_path):
     with pytest.raises(ValueError, match="path must be the name of a file in a folder that exists"):
         found.page(tmp_path / "none" / "mine.html")
-    sampler = linear_regression(context_length=N, input_size=D, output_size=2)
-    both = lambda x, y, q: np.concatenate([two_steps(x, y[..., k : k + 1], q) for k in (0, 1)], 1)  # noqa: E731
-    with pytest.raises(ValueError, match="one output"):
-        identify(both, sampler=sampler, families={"GD": FAMILIES["GD"]}).page(tmp_path / "mine.html")
+
+
+def two_outputs(x, y, q):
+    """Two steps of gradient descent in the first output, softmax regression in the second."""
+    return np.concatenate([two_steps(x, y[..., :1], q), kernel(x, y[..., 1:], q)], 1)
+
+
+def twice_two_steps(x, y, q):
+    """Two steps of gradient descent in either output."""
+    return np.concatenate([two_steps(x, y[..., k : k + 1], q) for k in (0, 1)], 1)
+
+
+@pytest.fixture(scope="module")
+def of_two_outputs():
+    sampler = linear_regression(context_length=N, input_size=D, output_size=2, input_law="normal")
+    return identify([two_outputs, twice_two_steps], sampler=sampler, families=TRIED)
+
+
+@pytest.fixture(scope="module")
+def two_path(of_two_outputs, tmp_path_factory):
+    out = tmp_path_factory.mktemp("two") / "mine.html"
+    of_two_outputs.page(out)
+    return out
+
+
+def test_each_output_is_shown_as_the_answer_on_it_alone(of_two_outputs, two_path):
+    """Its labels give its weights, so the same learner is as far from the same steps in either output."""
+    told = held(two_path)
+    assert told["learners"] == [f"member {m}, output {k}" for k in (0, 1) for m in (0, 1)]
+    assert told["outputs"] == [0, 0, 1, 1]
+    assert [other is None for other in told["others"]] == [True, True, False, True]
+    assert "Member 0, output 1 is no filter" in told["others"][2]["said"]
+    gd = [family["name"] for family in told["families"]].index("GD")
+    for k, one in enumerate(of_two_outputs.outputs):
+        assert one.explain(1) in two_path.read_text()
+        fit = told["fits"][2 * k + 1][gd]
+        assert fit["residual"] < 0.001
+        np.testing.assert_allclose(fit["theta"][0], RATE * one.units.eigenvalue, rtol=0.01)
+    assert {check["learner"] for check in told["checks"]} == {0, 1, 3}
+
+
+def test_outputs_of_one_learner_are_called_by_their_number(tmp_path):
+    sampler = linear_regression(context_length=N, input_size=D, output_size=2, input_law="normal")
+    identify(two_outputs, sampler=sampler, families=TRIED).page(tmp_path / "mine.html")
+    told, text = held(tmp_path / "mine.html"), (tmp_path / "mine.html").read_text()
+    assert told["learners"] == ["output 0", "output 1"]
+    assert told["others"][1]["said"].startswith("Output 1 is no filter")
+    assert "<label>Output <select" in text
+    assert "Each of the 2 outputs was asked by itself" in text
 
 
 class TestInChromium:
@@ -129,12 +174,29 @@ class TestInChromium:
     pytestmark = pytest.mark.xdist_group("browser")
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])
-    def test_axe_finds_nothing(self, axe, browser, path, scheme):
+    def test_axe_finds_nothing(self, axe, browser, path, two_path, scheme):
         opened = browser.new_page(color_scheme=scheme, viewport={"width": 390, "height": 844})
-        opened.goto(path.as_uri())
-        for member in ("member 0", "member 1"):
-            opened.locator("[data-part=learner]").select_option(member)
-            assert axe(opened) == []
+        for page, learners in ((path, ("member 0", "member 1")), (two_path, ("member 0, output 1",))):
+            opened.goto(page.as_uri())
+            for learner in learners:
+                opened.locator("[data-part=learner]").select_option(learner)
+                assert axe(opened) == []
+        opened.close()
+
+    def test_each_output_is_calculated_on_its_own_labels(self, browser, two_path):
+        """The check line takes every output's residuals; the named steps of an output are near it."""
+        opened = browser.new_page(viewport={"width": 390, "height": 844})
+        opened.goto(two_path.as_uri())
+        root = opened.locator("#fingerprint")
+        assert root.locator("[data-part=check]").inner_text().startswith("✓")
+        for name in ("member 0, output 0", "member 1, output 0", "member 1, output 1"):
+            root.locator("[data-part=learner]").select_option(name)
+            root.locator("[data-part=family]").select_option(label="GD")
+            assert float(root.get_attribute("data-residual")) < 0.001
+            assert f"away from {name}" in root.locator("[data-part=said]").inner_text()
+        root.locator("[data-part=learner]").select_option("member 0, output 1")
+        assert "no filter" in root.locator("[data-part=said]").inner_text()
+        assert opened.evaluate("document.documentElement.scrollWidth") <= 390
         opened.close()
 
     def test_it_calculates_without_a_request_and_says_what_a_member_is(self, browser, path):

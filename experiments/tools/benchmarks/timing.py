@@ -12,7 +12,7 @@ import numpy as np
 
 from icl_lab.lab.flags import setting
 
-PARTS = ("steps", "others", "induction", "members", "startup")
+PARTS = ("steps", "others", "induction", "members", "startup", "page")
 Train = Callable[[Callable[[int, int], None]], Any]
 """``progress -> fit(..., progress=progress)``."""
 

@@ -16,10 +16,10 @@ PACKED = ("eigenvalues", "weights", "answers", "doubled", "grid", "factors")
 Arrays = Mapping[str, Any]
 """What the figure shows of L learners, in units of the training prompts (``probes.Units``), float32.
 
-``eigenvalues`` (C, D) and ``weights`` (C, Q, D) of the contexts by which ``identify`` judges, every other one of which
-is a training prompt; ``answers`` (L, C, Q); ``doubled`` (L, C / 2, Q), on the training prompts with inputs twice as
-large; residual ``factors`` (L, M, G) of M members at the eigenvalues ``grid`` (G,); ``training`` (2,), the range of
-eigenvalues in training.
+``eigenvalues`` (C, D) and ``weights`` (C, Q, D), or (O, C, Q, D) of O outputs, of the contexts by which ``identify``
+judges, every other one of which is a training prompt; ``answers`` (L, C, Q); ``doubled`` (L, C / 2, Q), on the training
+prompts with inputs twice as large; residual ``factors`` (L, M, G) of M members at the eigenvalues ``grid`` (G,);
+``training`` (2,), the range of eigenvalues in training.
 """
 
 
@@ -50,7 +50,7 @@ def residual(arrays: Arrays, learner: int, family: Family, steps: int, theta: Se
     """Median over contexts of |f - g| / |f| over the queries of a context, as ``identify`` judges (``fitting.judged``).
 
     Args:
-      arrays: f, by ``eigenvalues``, ``weights`` and ``answers``.
+      arrays: f, by ``eigenvalues``, ``weights`` of one output and ``answers``.
       learner: which of the L.
       family: g, with ``steps`` and ``theta``.
     """
@@ -101,12 +101,13 @@ def data(arrays: Arrays, facts: Mapping[str, Any]) -> dict[str, Any]:
     Args:
       arrays: of L learners.
       facts: their names, ``learners``; ``checks``; ``fits``, by learner one of each family (``fitted``), None of one
-        that is no filter; ``start``, the learner and the family that are shown first; ``others``, by learner what is
-        shown of one that is no filter, else None.
+        that is no filter; ``outputs``, the output of each where weights are of several; ``start``, the learner and the
+        family that are shown first; ``others``, by learner what is shown of one that is no filter, else None.
     """
-    contexts, queries, size = arrays["weights"].shape
+    contexts, queries, size = arrays["weights"].shape[-3:]
     return {
         "contexts": contexts, "queries": queries, "size": size, "named": NAMED, "tolerance": TOLERANCE,
+        "outputs": facts.get("outputs") or [0] * len(facts["learners"]),
         **{name: facts[name] for name in ("learners", "checks", "fits", "start", "others")},
         "families": [
             {"name": f.name, "parameters": f.parameters, "bounds": f.bounds, "usual": f.usual, "most": f.most}

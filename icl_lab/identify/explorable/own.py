@@ -14,7 +14,6 @@ from icl_lab.identify.decision import Member, described
 from icl_lab.identify.explorable.data import FAMILIES, checks, data, fitted
 from icl_lab.identify.explorable.figure import context, percent, scatter
 from icl_lab.identify.report import Identified
-from icl_lab.identify.setting import Judged
 
 WHY = {
     "linear_labels": "its predictions are not linear in the labels",
@@ -35,19 +34,18 @@ def page(found: Identified, path: str | os.PathLike[str]) -> None:
     if file.is_dir() or not file.parent.is_dir():
         wanted = "a file, and this is a folder" if file.is_dir() else "a file in a folder that exists"
         raise ValueError(f"path must be the name of {wanted}; got {os.fspath(path)!r}")
-    if found.judged is None:
-        raise ValueError("a page shows learners of one output, and this is an answer of several; identify each alone")
-    file.write_bytes(rendered(found, found.judged))
+    file.write_bytes(rendered(found))
 
 
-def rendered(found: Identified, judged: Judged) -> bytes:
+def rendered(found: Identified) -> bytes:
     """The page."""
-    arrays, facts = shown(found, judged)
+    arrays, facts = shown(found)
+    each = [one.explain(k) for one in found.outputs or (found,) for k in range(len(one.members))]
     context_length, input_size = found.asked["context_length"], found.asked["input_size"]
     headline = str(found).splitlines()[0]
     told = {
         "title": f"{headline} · icl_lab", "headline": headline[0].upper() + headline[1:], "summary": str(found),
-        "explained": [found.explain(k) for k in range(len(found.members))], "lines": "",
+        "explained": list(zip(facts["learners"], each)), "lines": "", "outputs": len(found.outputs),
         "context_length": context_length, "input_size": input_size, "members": len(found.members),
         "assumed": found.units.assumed, "filters": not all(facts["others"]),
         "print": context(arrays, facts) | {"data": Markup(_json(data(arrays, facts)))},
@@ -55,9 +53,29 @@ def rendered(found: Identified, judged: Judged) -> bytes:
     return pages.written("learner.html", explorable.FOLDER / "learner.js", [explorable.FOLDER], told)
 
 
-def shown(found: Identified, judged: Judged) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arrays and facts of the members, as ``data.data`` takes them."""
+def shown(found: Identified) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arrays and facts as ``data.data`` takes them: the members in the first output, then in the second, ..."""
+    several, count = found.outputs or (found,), len(found.members)
+    each = [_of_one_output(one, f"output {k}" if found.outputs else "") for k, one in enumerate(several)]
+    (arrays, facts), *_ = each
+    arrays = arrays | {
+        name: np.concatenate([one[name] for one, _ in each]) for name in ("answers", "doubled", "factors")
+    }
+    arrays["weights"] = np.stack([one["weights"] for one, _ in each])
+    facts = facts | {name: [one for _, said in each for one in said[name]] for name in ("learners", "others", "fits")}
+    facts["outputs"] = [k for k in range(len(each)) for _ in range(count)]
+    facts["checks"] = [
+        check | {"learner": check["learner"] + k * count}
+        for k, (_, said) in enumerate(each)
+        for check in said["checks"]
+    ]
+    return arrays, facts
+
+
+def _of_one_output(found: Identified, output: str) -> tuple[dict[str, Any], dict[str, Any]]:
     grid, r, _ = found.filter
+    judged = found.judged
+    assert judged is not None  # only an answer of several outputs has none
     units = found.units
     arrays = {
         "eigenvalues": judged.eigenvalues, "weights": judged.weights, "answers": judged.mean,
@@ -66,7 +84,8 @@ def shown(found: Identified, judged: Judged) -> tuple[dict[str, Any], dict[str, 
     }  # fmt: skip
     arrays = {name: np.asarray(values, np.float32) for name, values in arrays.items()}
     count = len(found.members)
-    names = [f"member {k}" for k in range(count)] if count > 1 else ["the learner"]
+    members = [f"member {k}" for k in range(count)] if count > 1 else [""]
+    names = [", ".join(filter(None, (member, output))) or "the learner" for member in members]
     others = [no_filter(one, judged.raw[k], name) for k, (one, name) in enumerate(zip(found.members, names))]
     plain = [k for k in range(count) if others[k] is None]
     fits = [None if other else [fitted(arrays, k, one) for one in FAMILIES] for k, other in enumerate(others)]

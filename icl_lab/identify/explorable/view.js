@@ -9,13 +9,14 @@ const WIDTH = 470, HEIGHT = 250, LOW = -0.75, HIGH = 1.15; // of the plot; figur
 /** Takes the static figure over, if residuals calculated here are those of Python; else says so and leaves it. */
 export function mount(root) {
   const { data, $ } = opened(root);
-  const { contexts, queries, size, families, learners, fits, others } = data;
+  const { contexts, queries, size, families, learners, fits, others, outputs } = data;
   const [eigenvalues, weights, grid, factors] = ["eigenvalues", "weights", "grid", "factors"].map((name) => unpacked(data[name]));
-  const every = { contexts, queries, size, eigenvalues, weights };
-  const on = { 1: every, 2: training(every) }, answers = { 1: unpacked(data.answers), 2: unpacked(data.doubled) };
+  const span = contexts * queries * size, every = Array.from({ length: weights.length / span }, (_, output) =>
+    ({ contexts, queries, size, eigenvalues, weights: weights.subarray(output * span, (output + 1) * span) }));
+  const on = { 1: every, 2: every.map(training) }, answers = { 1: unpacked(data.answers), 2: unpacked(data.doubled) };
   const of = (learner, family, steps, theta, scale = 1) => {
-    const count = on[scale].contexts * queries, f = answers[scale].subarray(learner * count, (learner + 1) * count);
-    return residual(on[scale], f, (l) => filters[family](l, steps, ...theta), scale);
+    const here = on[scale][outputs[learner]], count = here.contexts * queries, f = answers[scale].subarray(learner * count, (learner + 1) * count);
+    return residual(here, f, (l) => filters[family](l, steps, ...theta), scale);
   };
   const worst = Math.max(0, ...data.checks.map(({ learner, family, steps, theta, residual: told }) => {
     const difference = Math.abs(of(learner, family, steps, theta) - told) / Math.max(1, told);

@@ -6,9 +6,14 @@ export function element(parent, tag, attributes = {}) {
   return made;
 }
 
+/** Bytes from base64. @param {string} text */
+export function bytes(text) {
+  return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+}
+
 /** Float32 numbers, little endian, from base64. */
 export function unpacked(text) {
-  return new Float32Array(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
+  return new Float32Array(bytes(text).buffer);
 }
 
 /** Calls `to` with how far to the right in `svg` a pointer is, while it is dragged, and `ended` at the end. */
@@ -26,7 +31,7 @@ export function drags(svg, to, ended) {
  * @param {number} height that a finger finds
  * @param {{ [name: string]: string | number }} attributes
  * @param {(key: string) => (() => void) | undefined} does what a key does
- * @returns {{ line: SVGElement, place: (x: number, value: number, text: string) => void }} the slider, and what moves it
+ * @returns {{ line: SVGElement, place: (x: number | string, value: number, text: string) => void }} the slider, and what moves it
  */
 export function slider(svg, height, attributes, does) {
   const line = element(svg, "g", { class: "handle", role: "slider", tabindex: 0, "aria-valuemin": 0, ...attributes });

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.page.explorables.birth import live
 from icl_lab.lab.records import Record, RecordError, load
 from icl_lab.pages import packed
 
@@ -73,6 +74,7 @@ def data(found: Record) -> dict[str, Any]:
         "hold": found.config["hold"],
         "steps": arrays["steps"].tolist(),
         "share": packed(arrays["share"]),
+        "live": live.data({name: arrays[f"live/{name}"] for name in live.ARRAYS}),
         "half": HALF,
         "float": FLOAT,
         "arms": [

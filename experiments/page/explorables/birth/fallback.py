@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from experiments.onsets import crossing
+from experiments.page.explorables.birth import live
 from experiments.page.explorables.birth.data import ARMS, CURVES
 from icl_lab.lab.records import Record
 
@@ -52,6 +53,10 @@ def context(found: Record) -> dict[str, Any]:
              for query in range(tokens) for key in range(query + 1)]
             for layer in (0, 1)
         ],
+        "own": [
+            (live.ITEMS if at % 2 == 0 else live.LETTERS, chosen) for at, chosen in enumerate(live.usual(n))
+        ],
+        "accuracy": percent(found.metrics["accuracy"]), "other_answers": round(1000 * found.metrics["other_answers"]),
         "values": {name: percent(value) for name, value in now.items()},
         "said": f"At step {steps[time]:,} the head has formed: labels attend to their items ({percent(now['ila1'])}), "
         f"the target to its item’s label ({percent(now['tila2'])}), and {percent(now['ic'])} of the answers are right.",

@@ -1,9 +1,10 @@
-"""Trains the first member of ``reddy.clamping`` again, and keeps its mean attention along the way.
+"""Trains the first member of ``reddy.clamping`` again, and keeps its mean attention along the way, and the network.
 
     python -m experiments.page.explorables.birth.recording
 
-This takes three minutes. The committed lab record of the binary keeps no attention; its first member's curves are the
-same but for rounding, which grows over 5,000 steps. The record is committed beside this file.
+This takes three minutes. The network that is kept (``live``) is that of the end, with nothing frozen. The committed lab
+record of the binary keeps no attention; its first member's curves are the same but for rounding, which grows over 5,000
+steps. The record is committed beside this file.
 """
 
 import dataclasses
@@ -17,14 +18,18 @@ import numpy as np
 from jax import Array
 
 from experiments.page.explorables import Made, make
+from experiments.page.explorables.birth import live
 from experiments.page.explorables.birth.data import ARMS, CURVES, FOLDER
 from experiments.reddy.clamping import PRESETS, conditions, plan
-from experiments.reddy.settings import by_part
-from experiments.reddy.training import evaluation_samples, network, progress
+from experiments.reddy.settings import by_part, laws
+from experiments.reddy.training import accuracy, evaluation_samples, network, progress
+from experiments.settings import member_keys
 from icl_lab.models.inspection import Trace
 from icl_lab.prompts import Sample
 
 CONFIG = dataclasses.replace(PRESETS["lab"], members=1)
+LIVE = 7_100
+"""Stage of the keys of the items that the reader has, and of the sequences on which rounding is judged."""
 
 
 def attention(sample: Sample, logits: Array, trace: Trace) -> dict[str, Array]:
@@ -69,7 +74,19 @@ def _train() -> Made:
     for arm in ARMS:
         arrays[f"{arm}/curves"] = np.stack([every[arm][name][0] for name in CURVES])
         arrays[f"{arm}/attention"] = in_255ths(every[arm]["attention"][0], share)
-    return vars(CONFIG), {}, arrays
+    params, law = (jax.tree.map(lambda leaf: leaf[0], tree) for tree in (fit.params, laws(CONFIG)))
+    (key,) = member_keys(CONFIG, LIVE)
+    kept = live.recorded(params, law, CONFIG, key)
+    samples = evaluation_samples(CONFIG, law, "ic", key)
+    first = jnp.zeros_like(samples.target)
+    samples = dataclasses.replace(samples, prompt=dataclasses.replace(samples.prompt, offset=first))
+    logits = model.logits(params, samples.prompt)
+    facts = {
+        "accuracy": float(accuracy(logits, samples)),
+        "other_answers": live.other_answers(kept, np.asarray(logits), samples),
+    }
+    arrays |= {f"live/{name}": value for name, value in kept.items()}
+    return vars(CONFIG), facts, arrays
 
 
 if __name__ == "__main__":
