@@ -183,6 +183,22 @@ def browser():
         yield found
 
 
+@pytest.fixture(scope="module")
+def in_page(browser):
+    """``in_page(path, expression, *values)``: over the functions of a model.js, as ``m``, and ``v``, the values."""
+    from icl_lab.pages import bundle
+
+    def told(path, expression, *values):
+        text, blank = bundle(path).removeprefix('"use strict";\n'), browser.new_page()
+        said = blank.evaluate(
+            f"v => {{ {text} const m = {path.parent.name}_model; return {expression}; }}", list(values)
+        )
+        blank.close()
+        return said
+
+    return told
+
+
 @pytest.fixture(scope="session")
 def axe():
     """``axe(page)``: what axe finds wrong with an opened page for people who do not see or point well, in words."""
