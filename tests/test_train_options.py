@@ -62,6 +62,14 @@ def test_a_schedule_is_a_curriculum_of_what_the_training_sampler_takes():
         shift(schedule=rising, training_sampler=sampler())
 
 
+def test_a_sampler_may_look_up_what_it_draws_in_its_setting():
+    def from_table(targets):
+        return lambda key, batch: shifted(targets[jax.random.randint(key, (), 0, 3)])(key, batch)
+
+    fitted = shift(sampler=from_table, settings=np.ones((1, 3)))
+    np.testing.assert_allclose(fitted.metrics["w"][0], 1 - 0.5 ** np.arange(5))
+
+
 def test_a_learning_rate_may_be_a_schedule():
     half = optax.piecewise_constant_schedule(1e-2, {2: 0.5})
     network = lambda **given: icl_lab.train(NETWORK, sampler(), **SMALL, **given).fit.params  # noqa: E731

@@ -86,7 +86,7 @@ def claims_by_encoding(
       more: keywords of the claim.
     """
 
-    def of_encoding(positions: str, name: str, **own: Any) -> Claim:
+    def claim_of(positions: str, name: str, **own: Any) -> Claim:
         def value(record: Record) -> np.ndarray:
             found = network_means(of(record, positions) - (over(record, positions) if over else 0))
             return np.where(learned(record, positions), found, np.nan) if gate else found
@@ -95,5 +95,5 @@ def claims_by_encoding(
         options = {"minimum_members": TEN if gate else 2, "control": control} | more | own
         return judged(name, statement, value, where=f"{where}; {positions}", **options)
 
-    claims = [of_encoding(MAIN, name)]
-    return [*claims, of_encoding(SECOND, f"{name}_{SECOND}", headline=0, quick=None)] if second else claims
+    claims = [claim_of(MAIN, name)]
+    return [*claims, claim_of(SECOND, f"{name}_{SECOND}", headline=0, quick=None)] if second else claims

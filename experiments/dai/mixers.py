@@ -142,7 +142,7 @@ def chosen(record: Record, which: str, losses: np.ndarray, *, by: np.ndarray | N
 
     Args:
       record: for its mixers.
-      which: ``momentum`` (fixed coefficients) or ``recent``.
+      which: ``momentum`` (fixed coefficients), ``recent`` or ``vanilla``.
       losses: (V, M, ..).
       by: (V, M) what is compared, lower is better; None for the losses themselves.
 

@@ -90,8 +90,8 @@ def peak(record: Record, tau: float) -> Floats:
 
 def crossing(record: Record, size: int) -> Floats:
     """(M,) smallest kappa at which predictions are as far from ridge as from dMMSE; the last, or the first, if none."""
-    at, both = place_of(record, "compared", size, f"d = {size} among the distances"), binary.DISTANCE(record)
-    excess = (both["ridge"] - both["dmmse"])[:, at]
+    place, both = place_of(record, "compared", size, f"d = {size} among the distances"), binary.DISTANCE(record)
+    excess = (both["ridge"] - both["dmmse"])[:, place]
     return np.array([_zero(each) for each in excess])
 
 

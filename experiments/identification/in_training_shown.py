@@ -17,6 +17,11 @@ PLATEAU = 0.1
 """Share of the fall that ends the plateau."""
 
 
+def as_it_came(answers: np.ndarray) -> np.ndarray:
+    """(M, T) in the order of training."""
+    return answers
+
+
 def backwards(answers: np.ndarray) -> np.ndarray:
     """(M, T) with the end of training first."""
     return answers[:, ::-1]
@@ -43,7 +48,7 @@ def fallen(record: Record, network: str) -> np.ndarray:
 
 
 @of_record
-def before_the_name(record: Record, network: str, order: Order = np.asarray) -> np.ndarray:
+def before_the_name(record: Record, network: str, order: Order = as_it_came) -> np.ndarray:
     """(M,) share of the fall that is done at the last answer before a member's last name is first given.
 
     So the name came later than that. 0 where it is the first answer, NaN where no name is given.
@@ -56,14 +61,14 @@ def before_the_name(record: Record, network: str, order: Order = np.asarray) -> 
 
 
 @of_record
-def after_half(record: Record, order: Order = np.asarray) -> np.ndarray:
+def after_half(record: Record, order: Order = as_it_came) -> np.ndarray:
     """(networks x M,) whether the name comes after half of the fall."""
     every = np.concatenate([before_the_name(name, order)(record) for name in record.config["networks"]])
     return np.where(np.isnan(every), np.nan, every >= 0.5)
 
 
 @of_record
-def in_order(record: Record, network: str, order: Order = np.asarray) -> np.ndarray:
+def in_order(record: Record, network: str, order: Order = as_it_came) -> np.ndarray:
     """(M,) whether GD is named, and GD++ later, but never before it."""
     found = order(names(record, network))
     gd, gdpp = found == GD, found == GDPP
@@ -94,7 +99,7 @@ def ends_as(network: str, families: Collection[str], time: int = -1) -> Callable
 
 
 @of_record
-def stays(record: Record, network: str, name: str, order: Order = np.asarray) -> np.ndarray:
+def stays(record: Record, network: str, name: str, order: Order = as_it_came) -> np.ndarray:
     """(M,) share of the answers behind the first with this name that are this name too; NaN where there are none."""
     found = order(names(record, network)) == NAMES.index(name)
     behind = np.cumsum(found, axis=1) - found > 0

@@ -34,7 +34,6 @@ from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import BatchLearner, Prompt, Sample, Sampler, input_variance
 from icl_lab.solvers import gradient_descent, least_squares, ridge
 
-VARIES = "varies"
 STRENGTHS = np.geomspace(1e-4, 1e2, 601)
 """At which ridge is tried; neighbours are 2.3 % apart."""
 

@@ -55,6 +55,14 @@ def _wrong(outcome: np.ndarray, inside: np.ndarray) -> float:
     return float((outcome[inside] == WRONG).mean())
 
 
+def _wrong_below(outcome: np.ndarray, inside: np.ndarray) -> float:
+    return at_most(int((outcome[inside] == WRONG).sum()), int(inside.sum()))
+
+
+def _named(outcome: np.ndarray, inside: np.ndarray) -> int:
+    return int((outcome[~inside] == WRONG).sum())
+
+
 _AT_LAB = {"own_5_01": NOT_RESOLVED} | dict.fromkeys(
     ("wrong_5_01", "wrong_bound_5_01", "wrong_5_03", "wrong_bound_5_03", "outsiders_6_01", "outsiders_6_03"), FAILS
 )
@@ -64,13 +72,13 @@ BARS: tuple[tuple[str, str, Statistic, dict[str, Any]], ...] = (
     (
         "wrong_bound",
         "95 % upper bound of the rate of wrong names",
-        lambda outcome, inside: at_most(int((outcome[inside] == WRONG).sum()), int(inside.sum())),
+        _wrong_below,
         {"at_most": 0.02},
     ),
     (
         "outsiders",
         "outsiders that get a name",
-        lambda outcome, inside: (outcome[~inside] == WRONG).sum(),
+        _named,
         {"at_most": 0},
     ),
 )

@@ -181,7 +181,8 @@ def threads_for(workers: int) -> Iterator[None]:
     finally:
         for name, value in before.items():
             os.environ.pop(name, None)
-            os.environ.update({} if value is None else {name: value})
+            if value is not None:
+                os.environ[name] = value
 
 
 def outcome(run: Run, judge: bool) -> Outcome:

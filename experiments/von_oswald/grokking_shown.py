@@ -83,7 +83,7 @@ def figures(record: Record) -> dict[str, Figure]:
     ratios.annotate("late: twice the steps", (0.02, 2.05), xycoords=("axes fraction", "data"))
     ratios.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
     ratios.set(
-        title="when fresh tasks are learned", xlabel="learning rate", ylabel="steps to half the drop / on the set"
+        title="when fresh tasks are learned", xlabel="learning rate", ylabel="steps to half the drop, fresh / set"
     )
     ratios.set_ylim(0, 2.4)
     ratios.legend()

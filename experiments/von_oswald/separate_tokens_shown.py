@@ -33,7 +33,7 @@ def drop_index(record: Record) -> np.ndarray:
 
 
 def dropped(record: Record, name: str = "softmax", left: float = 0.5) -> np.ndarray:
-    """(M,) 1 for members whose final loss has gone the way to the best GD step, but for what may be left of it."""
+    """(M,) 1 for members whose final loss has at most the share ``left`` of the way to the best GD step still to go."""
     zero, best = record.metrics["predict_zero"], record.metrics["closed_form"]
     return (FINAL[name](record, learner="trained") <= left * zero + (1 - left) * best).astype(float)
 

@@ -61,6 +61,7 @@ def _cosine(heads: int) -> Statistic:
 
 _FIGURE = "von Oswald et al. 2022, Fig. 12"
 _past = partial(among, partial(past_plateau, heads=2))
+"""Of members whose two heads have left the plateau; NaN for the others."""
 
 claim = claims_of("von_oswald.softmax")
 

@@ -246,7 +246,7 @@ def _balance(record: Record) -> Figure:
     """The drift from the optimum over eta / B, over what is predicted, and the long drift to the quiet scale."""
     from matplotlib.ticker import NullFormatter
 
-    figure, ((drift, ratio, quiet),) = panels(3, 1)
+    figure, ((drift, against, quiet),) = panels(3, 1)
     batches, rates = (np.array(record.config[f"drift_{name}"]) for name in ("batches", "rates"))
     measured, predicted = DRIFT(record), PREDICTED(record)
     shades = viridis(len(rates))
@@ -257,16 +257,16 @@ def _balance(record: Record) -> Figure:
         drift.plot(x, -np.median(measured, axis=0)[order, j], label=rf"$\eta$ = {rate:g}", **look)
         drift.plot(x, -predicted[order, j], **THEORY | {"label": "theory" if j == 0 else None})
         spread = (measured / predicted)[:, :, j]
-        band(ratio, batches, spread, **look, label=rf"$\eta$ = {rate:g}")
+        band(against, batches, spread, **look, label=rf"$\eta$ = {rate:g}")
     drift.set(xscale="log", yscale="log", title="drift by noise")
     drift.xaxis.set_minor_formatter(NullFormatter())
     drift.set(xlabel=r"learning rate / batch, $\eta / B$", ylabel=f"$-b$ at flow time {record.config['drift_time']:g}")
     drift.legend()
-    ratio.axhline(1.0, **THEORY)
-    ratio.set_xscale("log")
-    ratio.set_xticks(batches, [str(b) for b in batches])
-    ratio.minorticks_off()
-    ratio.set(xlabel="batch $B$", ylabel="drift, measured / predicted", title="against theory")
+    against.axhline(1.0, **THEORY)
+    against.set_xscale("log")
+    against.set_xticks(batches, [str(b) for b in batches])
+    against.minorticks_off()
+    against.set(xlabel="batch $B$", ylabel="drift, measured / predicted", title="against theory")
     _long_drift(quiet, record)
     return figure
 

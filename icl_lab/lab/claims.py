@@ -257,7 +257,9 @@ def _members_needed(
         return f"needs at least 2 {claim.unit}s" if members < 2 else f"no interval: a {claim.unit}'s value is infinite"
     if margin == 0:
         return "the estimate lies on the edge: no number of members resolves it"
-    needed = math.ceil(members * min(half / margin, 1e5) ** 2)
+    if half > 1e5 * margin:
+        return f"over a million {claim.unit}s would resolve it at this estimate"
+    needed = math.ceil(members * (half / margin) ** 2)
     if claim.interval == "t":  # Student's quantile shrinks too: from three members on by more than half
         from scipy.special import stdtrit
 

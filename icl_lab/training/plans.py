@@ -259,7 +259,9 @@ def _check_rate(rate: Any) -> None:
 
 def _prompt(name: str, tasks_of: Callable[[Any], Sampler], settings: Any, batch: int, schedule: Any = None) -> Prompt:
     """A prompt of zeros, with the shapes of those that the sampler draws; raises as ``check_sampler``."""
-    first = jax.tree.map(lambda leaf: jax.device_get(leaf)[0], settings)  # on the host, where nothing is compiled
+    first = jax.tree.map(
+        lambda leaf: jnp.asarray(jax.device_get(leaf)[0]), settings
+    )  # cut on the host: compiles nothing
     first = first if schedule is None else schedule(first, jnp.int32(0))
     try:
         drawn = check_sampler(name, tasks_of(first), batch)

@@ -123,7 +123,11 @@ export function mount(root) {
     keep();
   });
   drags($("plot"), (x) => moved(Math.round(x * last / WIDTH)), keep);
-  $("reset").addEventListener("click", () => { to(start()); keep(); });
+  $("reset").addEventListener("click", () => {
+    [...usual].forEach((which, at) => { selects[at].value = which; });
+    to(start());
+    keep();
+  });
   copies($("link"), keep);
   addEventListener("hashchange", () => { if (address().place === "head") to(recalled()); });
   wake(root);
