@@ -21,7 +21,9 @@ SEVERAL = (
     "zhang_frei_bartlett.landscape.*", "zhang_frei_bartlett.nonlinear_transformer.*",
     "zhang_frei_bartlett.shifts.weights_invariant",
 )  # fmt: skip
-"""Claims that one array does not decide, or in no such simple way: they have controls or records made by hand."""
+"""Claims that one array does not decide, or in no such simple way."""
+OWN = ("correlated", "depth", "diversity", "identification", "long_prompts", "online")
+"""Papers whose claims have controls in which they must fail; other controls are there to be compared with."""
 
 
 class Noticing(dict):
@@ -75,3 +77,27 @@ def test_a_change_of_what_it_reads_makes_a_claim_hold_and_another_fail(name):
         found = {one.id: reached(one, record) for one in BINARIES[name].claims if rows[one.id]["estimate"] is not None}
     one_way = [claim for claim, verdicts in found.items() if not verdicts >= {HOLDS, FAILS}]
     assert [claim for claim in one_way if not any(fnmatchcase(claim, pattern) for pattern in SEVERAL)] == []
+
+
+def test_every_pattern_is_of_a_claim():
+    claims = [one.id for binary in BINARIES.values() for one in binary.claims]
+    assert [pattern for pattern in SEVERAL if not any(fnmatchcase(claim, pattern) for claim in claims)] == []
+
+
+def of_its_control(claim, record):
+    """The claim about its control, which may be one exact value or several of a member."""
+    interval = "exact" if np.size(claim.control(record)) == 1 else claim.interval
+    return dataclasses.replace(claim, statistic=claim.control, interval=interval, unit="value of the control")
+
+
+def told_apart(name):
+    return name.split(".")[0] in OWN and at_lab(name)[0] and any(one.control for one in BINARIES[name].claims)
+
+
+@pytest.mark.parametrize("name", [name for name in BINARIES if told_apart(name)])
+def test_where_a_claim_holds_its_control_fails(name):
+    record, rows = at_lab(name)
+    held = [one for one in BINARIES[name].claims if one.control and rows[one.id]["verdict"] == HOLDS]
+    found = {one.id: judged(of_its_control(one, record), record)["verdict"] for one in held}
+    assert held
+    assert [claim for claim, verdict in found.items() if verdict != FAILS] == []

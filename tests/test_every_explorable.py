@@ -36,12 +36,14 @@ STILL = {
     "fingerprint": lambda: context(*fingerprint.shown(fingerprint.record()))["said"],
 }
 """What the static figure says."""
+DRAWN = "path, rect, circle, line, polyline, polygon, text, use, image"
 
 
 def assert_still(opened, name):
     root = opened.locator(f"#{name}")
     assert root.locator(".settings").is_hidden()
     assert root.locator("svg").first.is_visible()
+    assert root.locator("svg").first.locator(DRAWN).count() > 5
     assert STILL[name]() in root.locator("[data-part=said]").inner_text()
     return root
 

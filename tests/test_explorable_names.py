@@ -65,13 +65,13 @@ def test_any_number_of_members_and_answers_is_drawn(found, members, times):
             assert sum(count for _, count in fallback.counted(shown["networks"][network], time)) == members
 
 
-def test_the_first_answer_with_names_is_shown_first(shown):
+def test_the_first_answer_with_names_is_shown_first():
     one = {"times": [0, 1, 2, 4], "names": ["0GGG", "0?GG", "0···"]}
     assert data.start([one | {"names": ["0···"] * 3}, one]) == (1, 2)
     assert data.start([one | {"names": ["0·?0"] * 3}]) == (0, 3)
 
 
-def test_the_sentence_counts_members_and_the_fall(shown):
+def test_the_sentence_counts_members_and_the_fall():
     one = {"times": [0, 1200], "names": ["0G", "0G", "0·"], "plural": "two-loop networks", "fallen": [0, 91]}
     said = fallback.said({"networks": [one], "kinds": data.KINDS}, 0, 1)
     assert said == (

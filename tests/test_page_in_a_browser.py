@@ -2,7 +2,7 @@
 
 import json
 import re
-from itertools import compress
+from itertools import compress, pairwise
 
 import pytest
 
@@ -91,6 +91,19 @@ def test_nothing_is_wider_than_the_window(tab):
     assert tab.evaluate("document.documentElement.scrollWidth") <= tab.viewport_size["width"]
     assert tab.locator("img").count() > 70
     assert tab.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+
+
+def test_every_picture_and_drawing_has_words_and_every_control_a_label(tab):
+    for selector, name in (("img", "alt"), ("svg[role=img]", "aria-label")):
+        words = tab.locator(selector).evaluate_all(f"all => all.map(one => one.getAttribute('{name}'))")
+        assert words
+        assert all(word and len(word) > 10 for word in words)
+    named = "[...document.querySelectorAll('input, select')].every(one => one.labels.length === 1 || one.ariaLabel)"
+    assert tab.evaluate(named)
+    headings = tab.locator("h1, h2, h3, h4").evaluate_all("all => all.map(one => Number(one.tagName[1]))")
+    assert headings[0] == 1
+    assert headings.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(headings))
 
 
 def test_every_link_leads_to_something(tab):

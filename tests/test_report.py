@@ -46,6 +46,20 @@ def test_only_a_surprise_is_marked(outcome):
     assert "!" not in kept
 
 
+def test_a_line_says_why_a_claim_is_not_resolved_and_a_record_prints_no_array(outcome):
+    few = judge(claim("few", "holds", minimum_members=4), outcome.record)
+    assert report.line(few).endswith("3 members; needs at least 4 members with a value")
+    assert repr(outcome.record) == "Record(toy.curve, lab, 1 arrays)"
+
+
+@pytest.mark.parametrize(
+    ("relation", "tolerance", "text"),
+    [("==", 0.02, "0.5 ± 0.02"), ("<=", 0.02, "≤ 0.5 (+ 0.02)"), (">=", 0.02, "≥ 0.5 (− 0.02)"), ("<=", 0, "≤ 0.5")],
+)
+def test_expected_shows_the_relation(relation, tolerance, text):
+    assert report.expected({"relation": relation, "expected": 0.5, "tolerance": tolerance}) == text
+
+
 @pytest.mark.parametrize(
     ("value", "low", "high", "text"),
     [

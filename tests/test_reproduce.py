@@ -409,6 +409,11 @@ def test_a_setting_younger_than_a_record_counts_as_its_default():
     assert "seed" in anchoring.differs_from_smoke(record, with_seed(1))
 
 
+def test_gallery_takes_paths_out_of_the_command():
+    words = [gallery._without_path(w) for w in ("one_step.py", "--seed=0", "--outdir=/a/b", "--outdir", "/a/b")]
+    assert words == ["one_step.py", "--seed=0", "--outdir=...", "--outdir", "..."]
+
+
 def test_gallery_shrinks_a_large_picture(tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (200, 200, 3), np.uint8)
     drawing.Image.fromarray(noise).save(tmp_path / "noise.png")

@@ -89,6 +89,12 @@ def test_the_line_of_a_run_is_about_its_worst_headline():
     assert said.endswith("  runs/a/b/quick-0/picture.png")
 
 
+def test_a_finding_is_a_sentence_without_its_parentheses_cut_between_words():
+    assert summary.finding({"statement": "It holds for all (ratio, median)."}) == "It holds for all"
+    assert summary.finding({"statement": "It (this) holds."}) == "It (this) holds"
+    assert len(summary.finding({"statement": "word " * 50})) <= 90
+
+
 def test_an_identity_counts_among_no_verdicts_but_is_said_and_where_it_fails_named():
     binary = BINARIES["von_oswald.one_step"]
     one = next(claim for claim in binary.claims if claim.id in binary.headlines)

@@ -26,11 +26,10 @@ def made_up(name, presets, measured=lambda config, fits: (), quantities=(), abou
     return Experiment(name, about, presets, measured, quantities, **said)
 
 
-def measured_at_lab(binary, pieces, **config):
+def measured_at_lab(binary, pieces):
     """The record of a binary, given as its module, that measured these pieces."""
     metrics, arrays, _ = collected(pieces)
-    settings = to_json(binary.PRESETS["lab"]) | config
-    return Record(binary.EXPERIMENT.name, "lab", settings, metrics, arrays)
+    return Record(binary.EXPERIMENT.name, "lab", to_json(binary.PRESETS["lab"]), metrics, arrays)
 
 
 def verdicts(claims, record, left_out=()):

@@ -32,21 +32,20 @@ def test_the_network_is_softmax_attention_over_the_examples():
 
 
 @functools.cache
-def record(factor=1.0):
-    """A head of the best scale, or of a multiple of it, and two heads that make a centred step; errors are exact."""
+def record():
+    """A head of the best scale and two heads that make a centred step; errors are exact."""
     n, d = CONFIG.context_length, CONFIG.input_size
     scale, rate, _ = softmax_optimum(n, d)
     lengths = binary.tested(CONFIG)
     exact = np.array([softmax_risk(m, d, scale, rate) for m in lengths])
-    found = np.array([softmax_risk(m, d, factor * scale, rate) for m in lengths])
     facts = {"scale": scale, "rate": rate, "long": 0.3505}
     stub = Record("long_prompts.softmax_heads", "lab", to_json(CONFIG), facts, {})
     pieces = [("facts", facts), (EXACT.at(of="error"), exact)]
     two = np.array([centred(stub, m) for m in lengths])
-    pieces += [(ERROR.at(heads=h), np.tile(of, (MEMBERS, 1))) for h, of in ((1, found), (2, factor * two))]
-    pieces += [(LOGITS.at(heads=1), np.tile(factor * scale * np.eye(d), (MEMBERS, 1, 1, 1)))]
+    pieces += [(ERROR.at(heads=h), np.tile(of, (MEMBERS, 1))) for h, of in ((1, exact), (2, two))]
+    pieces += [(LOGITS.at(heads=1), np.tile(scale * np.eye(d), (MEMBERS, 1, 1, 1)))]
     pieces += [(RATE.at(heads=1), np.full((MEMBERS, 1), rate))]
-    pieces += [(RATE.at(heads=2), np.tile([9.0, -9.0 * factor], (MEMBERS, 1)))]
+    pieces += [(RATE.at(heads=2), np.tile([9.0, -9.0], (MEMBERS, 1)))]
     return measured_at_lab(binary, pieces)
 
 

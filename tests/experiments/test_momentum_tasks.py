@@ -69,18 +69,19 @@ def test_the_arm_without_a_mixer_has_the_numbers_of_the_others(monkeypatch):
     np.testing.assert_array_equal(arrays["reached"][0, :, 0], [3, 4])
 
 
-def _record(momentum=0.05, local=0.05, steps=(1000, 700, 700, 720), stuck=()):
+def _record(stuck=()):
     """Six networks of four arms whose accuracies differ more than the arms do; some momentum networks are stuck."""
     names, members, noise = ("vanilla", "momentum_0.5", "learned_0.5", "recent_4"), 6, np.random.default_rng(0)
-    gains = np.array([0.0, momentum, momentum, local])[:, None]
+    gains = np.array([0.0, 0.05, 0.05, 0.05])[:, None]
     ends = 0.6 + 0.1 * noise.normal(size=members) + gains + 0.002 * noise.normal(size=(4, members))
+    steps = np.array([1000, 700, 700, 720])[:, None] + 10 * np.arange(members)
     reached = np.full((4, members), 4)
     reached[1, list(stuck)] = 2
     ends[1, list(stuck)] = 0.2
     a = {
         "final_accuracy": np.tile(ends[..., None, None], (1, 1, 6, 3)),
         "reached": reached,
-        "end/steps": np.tile(np.array(steps)[:, None, None] + 10 * np.arange(members)[:, None], (1, 1, 4)),
+        "end/steps": np.tile(steps[..., None], (1, 1, 4)),
     }
     metrics = {"stages": ["strings", "couples", "clear", "mixture"]}
     return Record("dai.momentum_tasks", "lab", {"mixers": names, "members": members}, metrics, a, {})

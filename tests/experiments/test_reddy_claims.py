@@ -110,11 +110,10 @@ LABELS = {
 }  # fmt: skip
 
 
-def counted(changes=None, times=LABELS):
+def counted(times):
     arrays = {}
     for (n, labels), at in times.items():
-        curve = (changes or {}).get((n, labels), rises(at))
-        arrays |= label_count.CURVE.at(n=n, labels=labels, metric="ic").named(curve)
+        arrays |= label_count.CURVE.at(n=n, labels=labels, metric="ic").named(rises(at))
         arrays |= label_count.STEPS.at(n=n, labels=labels).named(STEPS)
     lengths, counts = map(list, zip(*times))
     config = {"lengths": lengths, "label_counts": counts, "only": "all"}
@@ -122,11 +121,11 @@ def counted(changes=None, times=LABELS):
 
 
 def test_a_run_too_short_for_anything_says_nothing_of_as_many_labels():
-    short = counted(times=dict.fromkeys(LABELS, 9000))
+    short = counted(dict.fromkeys(LABELS, 9000))
     assert {short[name] for name in ("as_many_labels_8", "delay_2", "delay_4", "one_more_label_8")} == {NOT_RESOLVED}
     assert {short[f"more_labels_{n}"] for n in (2, 4, 8)} == {FAILS}
     for n in (2, 4):
-        assert set(counted(times={(n, n): 2000}).values()) == {NOT_JUDGED}
+        assert set(counted({(n, n): 2000}).values()) == {NOT_JUDGED}
 
 
 def mixed(ic, iwl):

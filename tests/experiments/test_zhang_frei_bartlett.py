@@ -9,10 +9,13 @@ import numpy as np
 import optax
 
 from experiments.settings import member_keys
-from experiments.zhang_frei_bartlett import gradient_flow, paths, random_covariance, risk, shifts
+from experiments.zhang_frei_bartlett import gradient_flow, gradient_flow_shown, paths, random_covariance, risk, shifts
 from experiments.zhang_frei_bartlett.common import block_product
+from experiments.zhang_frei_bartlett.gradient_flow import DRIFT, PREDICTED
 from experiments.zhang_frei_bartlett.shift_families import closed_form, points
 from icl_lab.constructions import linear_attention_weights
+from icl_lab.lab.records import Record
+from icl_lab.lab.trainings import collected
 from icl_lab.prompts import random_covariance_regression
 from icl_lab.theory import block_loss, gaussian_labels, optimum, regression_slope, variance_moments
 from icl_lab.theory.flows.balance import mean_field
@@ -26,6 +29,35 @@ def blocks(u, u11):
     """Blocks of M members at R measurements with u12 = u21 = 0."""
     zero = np.zeros(np.shape(u11)[:-1])
     return {"u": np.asarray(u), "u11": np.asarray(u11), "u12": zero, "u21": zero}
+
+
+def of_drift(drift, predicted, **metrics):
+    config = {"drift_batches": [16, 64, 256], "drift_rates": [0.001, 0.002, 0.5]}
+    pieces = [(DRIFT, drift), (PREDICTED, predicted), ("facts", {"flow_scale": 1.0, "edge_rate": 1.0} | metrics)]
+    facts, arrays, _ = collected(pieces)
+    return Record("", "lab", config, facts, arrays, {})
+
+
+def test_exponents_of_the_drift_are_read_where_it_is_small_and_far_below_the_edge():
+    batches, rates = np.array([[16], [64], [256]]), np.array([0.001, 0.002, 0.5])
+    predicted = -(rates**1.1) * batches**-0.9
+    drift = np.stack([predicted, 2 * predicted])
+    drift[:, :, 2] = -7.0  # the rate at the edge is left out
+    np.testing.assert_allclose(gradient_flow_shown.drift_exponents(of_drift(drift, predicted)), [[1.1, 0.9]] * 2)
+    large = predicted.copy()
+    large[0] = -1.0  # and so are large drifts
+    drift[:, 0] = -3.0
+    np.testing.assert_allclose(gradient_flow_shown.drift_exponents(of_drift(drift, large)), [[1.1, 0.9]] * 2)
+    assert np.isnan(gradient_flow_shown.drift_exponents(of_drift(drift, np.full((3, 3), -1.0)))).all()
+
+
+def test_the_ratio_of_the_drift_is_that_of_small_drifts():
+    predicted = np.full((3, 3), -0.01)
+    predicted[0] = -1.0
+    drift = 1.5 * np.stack([predicted, 2 * predicted])
+    drift[:, 0] = 9.0
+    np.testing.assert_allclose(gradient_flow_shown.drift_ratio(of_drift(drift, predicted)), [1.5, 3.0])
+    assert np.isnan(gradient_flow_shown.drift_ratio(of_drift(drift, predicted, flow_scale=0.01))).all()
 
 
 def test_every_optimum_has_no_excess_and_no_error_and_the_balance_of_its_scale():

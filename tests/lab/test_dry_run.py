@@ -117,6 +117,16 @@ def test_a_run_that_ends_in_time_is_timed_as_it_is(instant, tmp_path):
     assert found.seconds == 10 + found.rest
 
 
+def test_a_run_that_keeps_what_is_no_training_is_followed_too(instant, tmp_path):
+    def measured(config, fits):
+        kept = fits.checkpoint("pieces")
+        assert kept.load(lambda: {}) is None
+        kept.save(lambda: {}, finished=False)
+        yield "facts", {"steps": fits["training"].steps}
+
+    assert dry_run.cost(of(measured, "training"), "quick", Config(), gallery=tmp_path).stages["training"].seconds == 10
+
+
 def test_all_else_is_not_scaled_by_compilation_and_a_resumed_record_says_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(dry_run, "_tried", lambda limit, one: tried(one, compiling=6.0))
     committed(tmp_path / "a", 100.0, {"first": took(4.0), "second": took(16.0)})
@@ -281,3 +291,9 @@ def test_several_processes_are_refused(tmp_path, capsys):
     words = ["binary", "--dry_run", "--distributed", f"--outdir={tmp_path}"]
     assert command_line.main(roll_out.EXPERIMENT, words) == command_line.REFUSED
     assert "--dry_run" in capsys.readouterr().err
+
+
+def test_a_program_that_takes_no_time_is_tried_a_hundred_times():
+    calls = []
+    dry_run._timed(lambda: calls.append(1))
+    assert len(calls) == dry_run.CALLS

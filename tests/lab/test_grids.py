@@ -218,6 +218,19 @@ def test_seeds_are_pooled_as_members():
         np.testing.assert_allclose(found["estimate"], pooled.mean(), rtol=1e-5)
 
 
+def test_cells_that_other_sources_made_are_named(caplog):
+    def made_by(*sources):
+        return [
+            dataclasses.replace(cell, provenance=dict(cell.provenance) | {"sources": one, "commit": str(i)})
+            for i, (cell, one) in enumerate(zip(alone(SEEDS), sources))
+        ]
+
+    merging.merged(grid_of(SEEDS), made_by("a", "a", "a", "a"))
+    assert not caplog.text  # another commit may have changed a page
+    merging.merged(grid_of(SEEDS), made_by("a", "a", "b", "b"))
+    assert "differ in sources" in caplog.text
+
+
 def test_networks_that_are_given_are_no_more_members_with_another_seed():
     given = grid_of(SEEDS)._replace(experiment=dataclasses.replace(TOY, given=True))
     rows = merging.merged(given, alone(SEEDS)).metrics["settings"]

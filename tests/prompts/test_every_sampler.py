@@ -78,6 +78,8 @@ def test_draws_follow_the_key_tasks_differ_and_the_query_is_not_in_the_context(n
     drawn, again, other = (draw(jax.random.key(seed), BATCH) for seed in (0, 0, 2))
     assert all(leaf.shape[0] == BATCH for leaf in jax.tree.leaves(drawn))
     assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(drawn), jax.tree.leaves(again), strict=True))
+    parts = zip(jax.tree_util.tree_leaves_with_path(drawn), jax.tree.leaves(other), strict=True)
+    assert [jax.tree_util.keystr(path) for (path, leaf), another in parts if same(path, leaf, another)] == []
     for part in ("x", "x_query"):
         inputs, others = (getattr(sample.prompt, part).reshape(BATCH, -1) for sample in (drawn, other))
         assert np.all(inputs != others)
@@ -87,9 +89,15 @@ def test_draws_follow_the_key_tasks_differ_and_the_query_is_not_in_the_context(n
         assert not np.any(drawn.prompt.y == drawn.target[:, None])
 
 
+def same(path, leaf, another):
+    """Whether a part that chance decides is the same for two keys; where positions begin, it does not."""
+    return np.array_equal(leaf, another) and path[-1] != jax.tree_util.GetAttrKey("offset")
+
+
 def test_a_fixed_set_of_tasks_is_that_of_its_own_key():
     fixed = jax.jit(prompts.same_tasks(LINEAR, jax.random.key(3)), static_argnums=1)
     drawn, other = (fixed(jax.random.key(seed), BATCH) for seed in (0, 1))
     expected = jax.jit(LINEAR, static_argnums=1)(jax.random.key(3), BATCH)
-    assert np.array_equal(drawn.prompt.x, other.prompt.x)
-    assert np.array_equal(drawn.prompt.x, expected.prompt.x)
+    assert jax.tree.leaves(drawn.latent)
+    for leaves in zip(*map(jax.tree.leaves, (drawn, other, expected)), strict=True):
+        assert all(np.array_equal(leaf, leaves[0]) for leaf in leaves)
