@@ -40,7 +40,7 @@ def asked(
       LearnerError: for one that is no function, raises, returns another shape or, on the trial, numbers that are not
         finite, or answers the same prompts otherwise when asked again in another order.
     """
-    if isinstance(learner, nn.Module) or hasattr(learner, "learner"):
+    if isinstance(learner, nn.Module) or (hasattr(learner, "learner") and not callable(learner)):
         hint = "give model.learner(params), or all that icl_lab.train returned"
         raise LearnerError(f"{name} is a {type(learner).__name__}, which has no parameters or holds many; {hint}")
     if not callable(learner):

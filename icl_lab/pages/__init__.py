@@ -99,7 +99,7 @@ def stripped(script: str) -> str:
     """A script without comments, indentation, and spaces that separate nothing; its lines and its texts stay.
 
     A slash begins a regular expression where it stands behind an opening bracket, a comma or an equals sign, and
-    divides elsewhere.
+    divides elsewhere. (rjsmin takes a template within a template for code, and strips its text.)
 
     Raises:
       ValueError: where a text or a regular expression has no end.

@@ -287,6 +287,16 @@ def test_a_bad_learner_is_refused_by_name(said):
     assert said in str(refused.value)
 
 
+def test_a_function_that_holds_another_learner_is_asked_itself():
+    class Wrapped:
+        learner = staticmethod(ridge)
+
+        def __call__(self, x, y, q):
+            return 2 * ridge(x, y, q)
+
+    assert identify(Wrapped(), **SIZES, sampler=SAMPLER, families=RIDGE).verdict == "none of these"
+
+
 def test_sizes_that_do_not_fit_are_refused():
     for n, d, said in ((1, 2, "at least 2"), (4, 0, "at least 1"), (8.5, 2, r"a whole number of at least 2, got 8\.5")):
         with pytest.raises(ValueError, match=said):
