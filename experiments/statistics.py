@@ -50,6 +50,11 @@ def off_identity(matrices: np.ndarray) -> np.ndarray:
     return np.linalg.norm(scaled - eye, axis=(-2, -1)) / np.linalg.norm(eye)
 
 
+def late(times: np.ndarray) -> np.ndarray:
+    """(M,) 1 for members whose time is at least twice the median."""
+    return (times >= 2 * np.median(times)).astype(float)
+
+
 def difference(one: Statistic, other: Statistic) -> Statistic:
     """(M,) one statistic less another, member by member."""
     return lambda record: one(record) - other(record)

@@ -7,26 +7,24 @@ import numpy as np
 from experiments import panels
 from experiments.diversity.implied_prior import FITTED, LINEAR, MOMENT, SETS, SHARES
 from experiments.diversity.regression import Floats
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, of_record
 from icl_lab.claims import Quick
 from icl_lab.lab import Record, claims_of
 from icl_lab.lab.style import THEORY, Figure
 from icl_lab.lab.style import panels as axes_grid
 
 
-def variance(learner: str, prior: float | None = None) -> Statistic:
+@of_record
+def variance(record: Record, learner: str, prior: float | None = None) -> Floats:
     """(M,) mean variance of a coordinate of fitted tasks, over 1 + s^2 / (n - D - 1), or over another prior's."""
-
-    def statistic(record: Record) -> Floats:
-        d, n, noise = sizes(record)
-        return FITTED(record, learner=learner, of="variance") / (prior or 1 + noise / (n - d - 1))
-
-    return statistic
+    d, n, noise = sizes(record)
+    return FITTED(record, learner=learner, of="variance") / (prior or 1 + noise / (n - d - 1))
 
 
-def noise(learner: str) -> Statistic:
+@of_record
+def noise(record: Record, learner: str) -> Floats:
     """(M,) variance of outputs about the fitted task, over s^2."""
-    return lambda record: FITTED(record, learner=learner, of="noise") / record.config["noise_variance"]
+    return FITTED(record, learner=learner, of="noise") / record.config["noise_variance"]
 
 
 def true_moment(record: Record) -> Floats:
@@ -50,19 +48,17 @@ def sizes(record: Record) -> tuple[int, int, float]:
     return tuple(record.config[name] for name in ("input_size", "examples", "noise_variance"))
 
 
-def moment(learner: str, over: Statistic) -> Statistic:
-    """(M,) of all n examples."""
-    return lambda record: MOMENT(record, learner=learner)[:, -1] / over(record)[-1]
+@of_record
+def moment(record: Record, learner: str, over: Statistic) -> Floats:
+    """(M,) of all n examples, over that of these roll-outs."""
+    return MOMENT(record, learner=learner)[:, -1] / over(record)[-1]
 
 
-def unequal(learner: str) -> Statistic:
+@of_record
+def unequal(record: Record, learner: str) -> Floats:
     """(M,) mean square of k times a share less 1, over the k tasks, less what so many draws of equal shares leave."""
-
-    def statistic(record: Record) -> Floats:
-        k, drawn = record.config["tasks"], record.config["rollouts"]
-        return np.mean((SHARES(record, learner=learner) * k - 1) ** 2, axis=1) - (k - 1) / drawn
-
-    return statistic
+    k, drawn = record.config["tasks"], record.config["rollouts"]
+    return np.mean((SHARES(record, learner=learner) * k - 1) ** 2, axis=1) - (k - 1) / drawn
 
 
 _DRAWN = "40,000 roll-outs"

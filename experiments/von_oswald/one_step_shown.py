@@ -7,9 +7,9 @@ import numpy as np
 
 from experiments import panels
 from experiments.onsets import at_exact_start, half_drop_times
-from experiments.statistics import Statistic, last, of_record
+from experiments.statistics import Statistic, last, late, of_record
 from experiments.von_oswald import one_step as binary
-from experiments.von_oswald.panels import cosine_panel, drops, late, loss_lines, mark_above
+from experiments.von_oswald.panels import cosine_panel, drops, loss_lines, mark_above
 from experiments.von_oswald.tuning import best_step, zero_loss
 from icl_lab.claims import FAILS, HOLDS, NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of, from_json

@@ -54,11 +54,6 @@ def cosine_panel(axes: Axes, steps: np.ndarray, curves: Mapping[str, np.ndarray]
         axes.legend()
 
 
-def late(times: np.ndarray) -> np.ndarray:
-    """(M,) 1 for members whose half drop comes at least twice as late as the median's."""
-    return (times >= 2 * np.median(times)).astype(float)
-
-
 def drops(axes: Axes, ensembles: Mapping[str, tuple[np.ndarray, str, str]], bins: Sequence[float]) -> None:
     """When members have done half of their drop: (M,) times, infinite if never, a colour and a hatch by ensemble."""
     for name, (times, color, hatch) in ensembles.items():

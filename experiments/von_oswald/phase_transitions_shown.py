@@ -6,7 +6,8 @@ import numpy as np
 
 from experiments.onsets import at_exact_start, half_drop_times
 from experiments.panels import described
-from experiments.von_oswald.panels import drops, late
+from experiments.statistics import late
+from experiments.von_oswald.panels import drops
 from experiments.von_oswald.phase_transitions import LOOKS, LOSS, OF_SET, SET_STEPS, STEPS, Config
 from icl_lab.claims import FAILS, Quick
 from icl_lab.lab import Record, claims_of, from_json, style
