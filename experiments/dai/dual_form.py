@@ -111,7 +111,7 @@ _finetuning_terms = jax.jit(finetuning_terms, static_argnums=0)
 
 EXPERIMENT = Experiment(
     "dai.dual_form", __doc__, PRESETS, measured, (DESCENT, HEADS, FINETUNING, SHARE),
-    constraints=(once("positions"),), given=True, reads=("dai.pretrain",),
+    constraints=(once("positions"),), given=True, reads=("dai.pretrain",), effort={"quick": "little"},
 )  # fmt: skip
 
 if __name__ == "__main__":

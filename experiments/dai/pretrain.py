@@ -106,7 +106,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 EXPERIMENT = Experiment(
     "dai.pretrain", __doc__, PRESETS, measured,
     (LANGUAGE, TASK, DIRECTIONS, LABELS, CEILING, MEANING_ONLY, FINAL, REACHED, END, CURVE, ACCURACY),
-    trainings=trainings, constraints=CONSTRAINTS, feeds_others=True,
+    trainings=trainings, constraints=CONSTRAINTS, feeds_others=True, effort={"quick": "little"},
 )  # fmt: skip
 
 if __name__ == "__main__":

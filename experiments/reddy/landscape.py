@@ -228,6 +228,7 @@ EXPERIMENT = Experiment(
               when=lambda c: c.context_length in c.saddle_lengths),
         holds("factors that give each N different numbers of labels", "factors", "lengths", when=_labels_differ),
     ),
+    effort={"quick": "little"},
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from icl_lab.matrices import singular
+
 RELEASED_EPSILON = 1e-20
 BASELINES = ("gaussian", "uniform")
 
@@ -102,9 +104,9 @@ def label_directions(embedding: Array, scale: Array, candidates: Array) -> Array
 
 def within_span(vectors: Array, directions: Array) -> Array:
     """The part of vectors (..., E) in the span of directions (A, E), which need not be independent."""
-    _, singular, basis = jnp.linalg.svd(directions, full_matrices=False)
-    basis = jnp.where((singular > 1e-5 * singular[0])[:, None], basis, 0)
-    return (vectors @ basis.T) @ basis
+    basis, values, _ = singular(directions.T)
+    basis = jnp.where((values > 1e-5 * values[0])[None], basis, 0)
+    return (vectors @ basis) @ basis.T
 
 
 def random_update_similarity(

@@ -8,6 +8,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from icl_lab.matrices import orthonormal, singular
+
 
 def reachable(*, layers: int, looped: bool, input_size: int, width: int) -> tuple[np.ndarray, np.ndarray]:
     """Which rows i of A and columns m of B can reach the prediction: two boolean (S, E).
@@ -64,10 +66,11 @@ def canonical(a: Array, b: Array, input_size: int) -> tuple[Array, Array]:
     heads = a.shape[0]
     if heads == 1:
         return unit_scale(a, b, input_size)
-    (q_a, r_a), (q_b, r_b) = (jnp.linalg.qr(stack.reshape(heads, -1).T) for stack in (a, b))
-    u, singular, v = jnp.linalg.svd(r_a @ r_b.T)
-    new_a = (q_a @ u * jnp.sqrt(singular)[None]).T.reshape(-1, *a.shape[1:])
-    new_b = (q_b @ v.T * jnp.sqrt(singular)[None]).T.reshape(-1, *b.shape[1:])
+    of_a, of_b = (stack.reshape(heads, -1).T for stack in (a, b))  # (E^2, H)
+    q_a, q_b = orthonormal(of_a), orthonormal(of_b)
+    u, values, v = singular(q_a.T @ of_a @ of_b.T @ q_b)
+    new_a = (q_a @ u * jnp.sqrt(values)[None]).T.reshape(-1, *a.shape[1:])
+    new_b = (q_b @ v * jnp.sqrt(values)[None]).T.reshape(-1, *b.shape[1:])
     sign = jnp.where(jnp.trace(new_a, axis1=-2, axis2=-1) < 0, -1, 1)[:, None, None]
     return new_a * sign, new_b * sign
 

@@ -26,6 +26,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from icl_lab.matrices import backward, positive_solve
 from icl_lab.prompts.tracing import check_number, is_traced
 
 
@@ -55,7 +56,7 @@ def delta_pattern(
     coupling = rates[:, None] * seen * (keys @ keys.T)
     read = (queries @ keys.T) * kept[None]
     system = jnp.eye(keys.shape[0], dtype=keys.dtype) + coupling
-    found = jax.scipy.linalg.solve_triangular(system.T, read.T, lower=False, unit_diagonal=True).T
+    found = backward(system, read.T).T
     return found * (rates / sizes)[None]
 
 
@@ -108,7 +109,7 @@ def mesa_pattern(
     weights = _weights(keys.shape[0], rates, gates, keys.dtype)
     weighted = weights[:, None] * keys
     hessian = keys.T @ weighted + jnp.asarray(strength, keys.dtype) * jnp.eye(keys.shape[1], dtype=keys.dtype)
-    return queries @ jnp.linalg.solve(hessian, weighted.T)
+    return queries @ positive_solve(hessian, weighted.T)
 
 
 def mesa_of_grams(
@@ -123,9 +124,28 @@ def mesa_of_grams(
     n, dtype = scores.shape[2], scores.dtype
     weights = _weights(n, rates, gates, dtype)
     ridge = jnp.asarray(strength, dtype) * jnp.eye(n, dtype=dtype)
-    system = weights[None, None, :, None] * jnp.moveaxis(gram, 3, 1) + ridge[None, None]
-    found = jnp.linalg.solve(system.mT, jnp.moveaxis(scores, 3, 1).mT).mT  # (blocks, tasks, T, N)
-    return jnp.moveaxis(found, 1, 3) * weights[None, None, :, None]
+    system = weights[None, :, None, None] * gram + ridge[None, :, :, None]
+    found = _eliminated(system, scores)
+    return found * weights[None, None, :, None]
+
+
+def _eliminated(system: Array, scores: Array) -> Array:
+    """S M^-1 of a batch of tasks: (blocks, N, N, tasks) M, (blocks, T, N, tasks) S -> (blocks, T, N, tasks).
+
+    Columns are eliminated in their order: pivots are those of the symmetric diag(c)^1/2 K K^T diag(c)^1/2 + lambda I,
+    all positive.
+    """
+    n = system.shape[1]
+
+    def column(both: Array, k: Array) -> tuple[Array, None]:
+        row = jax.lax.dynamic_index_in_dim(both, k, 1, keepdims=False)  # (blocks, N, tasks)
+        pivot = jax.lax.dynamic_index_in_dim(row, k, 1)
+        own = jax.lax.dynamic_index_in_dim(both, k, 2) / pivot[:, None]  # (blocks, N + T, 1, tasks)
+        others = jnp.where((jnp.arange(n) == k)[None, :, None], 0, row)
+        both = jnp.where((jnp.arange(n) == k)[None, None, :, None], own, both - own * others[:, None])
+        return both, None
+
+    return jax.lax.scan(column, jnp.concatenate([system, scores], axis=1), jnp.arange(n))[0][:, n:]
 
 
 def memory(examples: int, gates: ArrayLike = 1.0, momentum: ArrayLike = 0.0) -> tuple[ArrayLike, ArrayLike]:

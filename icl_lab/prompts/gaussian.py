@@ -8,6 +8,7 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
+from icl_lab.matrices import spectrum
 from icl_lab.prompts.draws import QUANTILES, batch_first, block_shape, centred_uniforms
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
 from icl_lab.prompts.tracing import check_number, check_sizes, is_traced, one_program, switched_off
@@ -199,7 +200,7 @@ def _root(name: str, matrix: ArrayLike, d: int) -> np.ndarray | Array:
     if np.shape(matrix) != (d, d):
         raise ValueError(f"{name} must be a square matrix of size {d}, got shape {np.shape(matrix)}")
     if is_traced(matrix):
-        values, vectors = jnp.linalg.eigh(matrix)
+        values, vectors = spectrum(matrix)
         return (vectors * jnp.sqrt(jnp.maximum(values, 0))[None]) @ vectors.T
     full = np.asarray(matrix, np.float64)
     if not np.abs(full - full.T).max() <= 1e-6 * np.abs(full).max():

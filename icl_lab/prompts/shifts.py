@@ -13,6 +13,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from icl_lab.matrices import orthonormal
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
 from icl_lab.prompts.tracing import check_number, check_sizes
 
@@ -76,7 +77,7 @@ def in_a_subspace(sampler: Sampler, size: int, rescaled: bool = False) -> Sample
         batch, _, d = prompt.x.shape
         if size > d:
             raise ValueError(f"size must be at most D = {d}, got {size}")
-        basis = jnp.linalg.qr(jax.random.normal(key, (batch, d, size), prompt.x.dtype))[0]
+        basis = jax.vmap(orthonormal)(jax.random.normal(key, (batch, d, size), prompt.x.dtype))
         factor = (d / size) ** 0.5 if rescaled else 1.0
         return factor * _projected(basis, prompt.x), factor * _projected(basis, prompt.x_query[:, None])[:, 0]
 
@@ -97,7 +98,7 @@ def with_orthogonal_query(sampler: Sampler) -> Sampler:
         _, n, d = prompt.x.shape
         if n >= d:
             raise ValueError(f"nothing is orthogonal to a context of N = {n} inputs in D = {d}: allowed is N < D")
-        basis = jnp.linalg.qr(prompt.x.swapaxes(1, 2))[0]
+        basis = jax.vmap(orthonormal)(prompt.x.swapaxes(1, 2))
         return prompt.x, prompt.x_query - _projected(basis, prompt.x_query[:, None])[:, 0]
 
     return _moved(sampler, moved)

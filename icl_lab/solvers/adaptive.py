@@ -8,10 +8,10 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from icl_lab.matrices import cholesky, positive_solve
 from icl_lab.prompts.naming import named_by_arguments
 from icl_lab.prompts.prompt import Learner, Prompt, ShapeError, check_prompt
 from icl_lab.prompts.tracing import check_number
-from icl_lab.solvers.positive import cholesky, positive_solve
 
 
 @named_by_arguments

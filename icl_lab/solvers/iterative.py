@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from icl_lab.matrices import power_of_two, pseudo_inverse, spectrum
 from icl_lab.prompts.naming import named_by_arguments
 from icl_lab.prompts.prompt import Learner, Prompt, ShapeError, check_prompt
 from icl_lab.prompts.tracing import check_number, is_traced, whole
@@ -102,7 +103,7 @@ def newton(start: ArrayLike, steps: int, *, of: str = "identity", normalised: bo
 
     def solve(s: Array, b: Array) -> Array:
         eye = jnp.eye(s.shape[0], dtype=s.dtype)
-        top = jnp.linalg.eigvalsh(s)[-1] if normalised else jnp.ones((), s.dtype)
+        top = spectrum(s)[0].max(initial=0) if normalised else jnp.ones((), s.dtype)
         top = jnp.where(top > 0, top, 1)  # inputs that are all zero
         shape = eye / top if of == "identity" else s / top / top  # top^2 and its inverse leave float32
         inverse = jnp.asarray(start, s.dtype) * shape
@@ -126,15 +127,10 @@ def conjugate_gradients(steps: int) -> Learner:
     steps = whole("steps", steps)
 
     def one(s: Array, b: Array) -> Array:
-        of_s, of_b = _power_of_two(s), _power_of_two(b)  # in these units nothing overflows or meets a floor
+        of_s, of_b = power_of_two(s), power_of_two(b)  # in these units nothing overflows or meets a floor
         return _conjugate_gradients(steps, s / of_s, b / of_b) * (of_b / of_s)
 
     return _of_moments(jax.vmap(one, (None, 1), 1))
-
-
-def _power_of_two(values: Array) -> Array:
-    """The power of two above the largest absolute value, a unit that rounds nothing; 1 where all are zero."""
-    return jnp.ldexp(jnp.ones((), values.dtype), jnp.frexp(jax.lax.stop_gradient(jnp.abs(values).max()))[1])
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -147,7 +143,7 @@ def _conjugate_gradients_jvp(steps: int, at: tuple[Array, Array], moved: tuple[A
     """Where S W = B is solved early, d(S W) = dB fixes dW but for the null space of S."""
     (s, _), (ds, db) = at, moved
     w, dw, solved = jax.jvp(partial(_descended, steps), at, moved, has_aux=True)
-    return w, dw + jnp.where(solved, jnp.linalg.pinv(s) @ (db - ds @ w - s @ dw), 0)
+    return w, dw + jnp.where(solved, pseudo_inverse(s) @ (db - ds @ w - s @ dw), 0)
 
 
 def _descended(steps: int, s: Array, b: Array) -> tuple[Array, Array]:
@@ -202,7 +198,7 @@ def _flow_jvp(at: tuple[Array, Array, Array], moved: tuple[Array, Array, Array])
 
 
 def _spectrum(s: Array) -> tuple[Array, Array]:
-    values, vectors = jnp.linalg.eigh(s)
+    values, vectors = spectrum(s)
     return jnp.maximum(values, 0), vectors  # below 0 are rounding errors, which would grow with t
 
 

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from icl_lab.matrices import positive_solve, pseudo_inverse
 from icl_lab.prompts.naming import named_by_arguments
 from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
 from icl_lab.prompts.tracing import check_number
-from icl_lab.solvers.positive import positive_solve
 
 
 @named_by_arguments
@@ -79,6 +79,6 @@ def least_squares() -> Learner:
 
     def predict(prompt: Prompt) -> Array:
         check_prompt(prompt, padded=True)
-        return prompt.x_query @ jnp.linalg.pinv(prompt.x) @ prompt.y
+        return prompt.x_query @ pseudo_inverse(prompt.x) @ prompt.y
 
     return predict

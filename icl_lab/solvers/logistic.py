@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from icl_lab.matrices import backward, cholesky, positive_solve
 from icl_lab.prompts.naming import named_by_arguments
 from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
 from icl_lab.prompts.tracing import check_key, check_number, whole
 from icl_lab.solvers.gradient import per_step
-from icl_lab.solvers.positive import backward, cholesky, positive_solve
 
 STEPS = 64
 """Newton steps to the most probable w."""

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from icl_lab.matrices import backward, cholesky, forward, positive_solve
 from icl_lab.prompts.naming import named_by_arguments
 from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
 from icl_lab.prompts.tracing import check_number
-from icl_lab.solvers.positive import backward, cholesky, forward, positive_solve
 
 ITERATIONS = 12
 
