@@ -200,8 +200,8 @@ def _root(name: str, matrix: ArrayLike, d: int) -> np.ndarray | Array:
     if np.shape(matrix) != (d, d):
         raise ValueError(f"{name} must be a square matrix of size {d}, got shape {np.shape(matrix)}")
     if is_traced(matrix):
-        values, vectors = spectrum(matrix)
-        return (vectors * jnp.sqrt(jnp.maximum(values, 0))[None]) @ vectors.T
+        squares, basis = spectrum(matrix)
+        return (basis * jnp.sqrt(jnp.maximum(squares, 0))[None]) @ basis.T
     full = np.asarray(matrix, np.float64)
     if not np.abs(full - full.T).max() <= 1e-6 * np.abs(full).max():
         raise ValueError(f"{name} must be symmetric, got {matrix}")
