@@ -2,6 +2,7 @@
 PYTHON ?= python3
 PRESET ?= quick
 WORKERS ?= 2
+TESTS ?= quick
 
 VENV := .venv
 STAMP := $(VENV)/.installed
@@ -43,8 +44,8 @@ benchmark: $(STAMP) ## time the training steps
 	@$(PY) -m experiments.benchmark
 
 ##@ Work on the code
-test: $(STAMP) ## run the tests, warnings are errors
-	@$(PY) -m pytest -n $(WORKERS) --dist worksteal
+test: $(STAMP) ## run the tests but the slow ones (minutes), warnings are errors; make test TESTS=all runs all
+	@$(PY) -m pytest -n $(WORKERS) --dist worksteal $(if $(filter all,$(TESTS)),,-m "not slow")
 
 test-latest: ## run the tests with the newest releases instead of the lock: make test-latest PYTHON=python3.12
 	@$(call fresh_venv,$(LATEST))

@@ -40,6 +40,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_disable_most_optimizations", True)  # a fifth of the time: LLVM does less, HLO is the same
 jax.config.update("jax_traceback_in_locations_limit", 0)  # programs do not say of each operation which line made it
 COMPILED = Path(__file__).parents[1] / ".xla_cache" / machine.processor()
+SLOW = Path(__file__).with_name("slow.txt")  # tests, or functions with all their cases, that take seconds each
 LARGEST = 1_000_000_000  # bytes; a larger folder is emptied
 LARGE_PROCESS = 1_200_000_000  # bytes from which on a process forgets its programs: two are well on a machine of 8 GB
 LARGEST_PROCESS = 2_500_000_000  # bytes that none may have held
@@ -66,6 +67,22 @@ def pytest_configure(config):
 
 def pytest_report_header():
     return effort.upgraded("little")
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are left out by their marks
+def pytest_collection_modifyitems(config, items):
+    """Marks what is slow. A line that names no test any more is an error where all are collected."""
+    slow, met = set(SLOW.read_text().splitlines()), set()
+    for item in items:
+        if named := {item.nodeid, item.nodeid.partition("[")[0]} & slow:
+            item.add_marker("slow")
+            met |= named
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS and slow != met:
+        raise pytest.UsageError(f"{SLOW.name} names what is no test: {', '.join(sorted(slow - met))}")
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and jax.default_backend() == "cpu":
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="needs an accelerator"))
 
 
 def pytest_collection_finish():
@@ -131,7 +148,9 @@ def pytest_testnodedown(node):
     MEMORY.append(getattr(node, "workeroutput", {}).get("memory", 0))
 
 
-def pytest_terminal_summary(terminalreporter):
+def pytest_terminal_summary(terminalreporter, config):
+    if config.option.markexpr == "not slow":
+        terminalreporter.write_line(f"tests of {SLOW.name} are left out; all: make test TESTS=all")
     largest = max(MEMORY, default=peak_memory())
     terminalreporter.write_line(f"largest test process: {largest / 1e9:.2f} GB, allowed {LARGEST_PROCESS / 1e9} GB")
 
@@ -234,10 +253,3 @@ def light_tab(browser, light_page):
     yield opened
     opened.close()
     assert said == []
-
-
-def pytest_collection_modifyitems(items):
-    marked = [item for item in items if item.get_closest_marker("gpu")]
-    if marked and jax.default_backend() == "cpu":
-        for item in marked:
-            item.add_marker(pytest.mark.skip(reason="needs an accelerator"))
