@@ -130,23 +130,27 @@ def singular(matrix: Array) -> tuple[Array, Array, Array]:
     return jnp.where(there, columns / jnp.where(there, values[None], 1), 0), values, basis
 
 
-@jax.custom_jvp
 def pseudo_inverse(matrix: Array) -> Array:
-    """A^+ (D, N) of A (N, D); singular values below 10 max(N, D) roundings of the largest count as 0, as in NumPy."""
+    """A^+ (D, N) of A (N, D); singular values up to 10 max(N, D) roundings of the largest one count as 0."""
+    return _pseudo_inverse(matrix.astype(jnp.result_type(matrix, float)))
+
+
+@jax.custom_jvp
+def _pseudo_inverse(matrix: Array) -> Array:
     if not matrix.size:
         return matrix.T
     if matrix.shape[0] < matrix.shape[1]:
-        return pseudo_inverse(matrix.T).T
+        return _pseudo_inverse(matrix.T).T
     u, values, v = singular(matrix)
     there = values > 10 * max(matrix.shape) * jnp.finfo(matrix.dtype).eps * values[0]
     return v @ (jnp.where(there, 1 / jnp.where(there, values, 1), 0)[:, None] * u.T)
 
 
-@pseudo_inverse.defjvp
+@_pseudo_inverse.defjvp
 def _pseudo_inverse_jvp(at: tuple[Array], moved: tuple[Array]) -> tuple[Array, Array]:
     """Golub & Pereyra 1973, at constant rank."""
     (a,), (da,) = at, moved
-    p = pseudo_inverse(a)
+    p = _pseudo_inverse(a)
     seen = p @ p.T @ (da.T - da.T @ a @ p)
     return p, seen - p @ da @ p + (da.T - p @ (a @ da.T)) @ p.T @ p
 

@@ -94,6 +94,9 @@ def test_dependent_and_missing_columns_count_as_nothing(x64):
     np.testing.assert_allclose(pseudo_inverse(a), np.linalg.pinv(a, rcond=1e-13), atol=1e-12)
     np.testing.assert_allclose(orthonormal(a)[:, 3:], 0)
     assert not pseudo_inverse(jnp.zeros((4, 2))).any()
+    np.testing.assert_allclose(
+        pseudo_inverse(jnp.arange(6).reshape(3, 2)), np.linalg.pinv(np.arange(6.0).reshape(3, 2))
+    )
     values, vectors = spectrum(jnp.eye(4))
     np.testing.assert_array_equal(values, np.ones(4))
     np.testing.assert_array_equal(vectors.T @ vectors, np.eye(4))
