@@ -88,7 +88,9 @@ def test_the_version_is_one():
 
 def test_workflow_and_hook_call_what_a_desk_calls():
     workflow = (ROOT / ".github/workflows/ci.yml").read_text()
-    assert re.findall(r"run: (make \S+)", workflow) == re.findall(r"^make .*$", (ROOT / ".ci/run").read_text(), re.M)
+    ours = (ROOT / ".ci/run").read_text()
+    assert re.findall(r"run: (make \S+)", workflow) == re.findall(r"^make .*$", ours, re.M)
+    assert all(re.search(r"TESTS[:=] ?all\b", run) for run in (workflow, ours))  # nothing slow is left out
     assert re.findall(r"entry: (.+)", (ROOT / ".pre-commit-config.yaml").read_text()) == ["make lint"]
     (pythons,) = re.findall(r"python: \[(.*)\]", workflow)
     oldest = PROJECT["project"]["requires-python"].removeprefix(">=")
