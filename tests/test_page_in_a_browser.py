@@ -86,6 +86,18 @@ def test_policy_stops_what_is_put_into_the_page(browser, path, tmp_path):
     opened.close()
 
 
+def test_the_first_explorable_answers_while_the_rest_is_still_read(browser, path, tmp_path):
+    begun = tmp_path / "page.html"
+    begun.write_text(path.read_text().partition("<main")[0])
+    opened = browser.new_page()
+    opened.goto(begun.as_uri())
+    point = opened.locator("#layer [data-part=prompt] .handle").first
+    before = point.get_attribute("transform")
+    point.press("ArrowLeft")
+    assert point.get_attribute("transform") != before
+    opened.close()
+
+
 def test_nothing_is_wider_than_the_window(tab):
     tab.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
     assert tab.evaluate("document.documentElement.scrollWidth") <= tab.viewport_size["width"]

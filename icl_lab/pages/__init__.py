@@ -39,7 +39,7 @@ def written(
     Style and script are named by their digests in the page's policy, so that no other ones are carried out.
 
     Args:
-      template: its name; it begins with ``{% include "head.html" %}`` and ends with ``<script>{{ script }}</script>``.
+      template: its name; it begins with ``{% include "head.html" %}`` and has ``<script>{{ script }}</script>`` once.
       script: the module that is bundled with what it imports.
       folders: where templates lie, besides this one.
       context: what the template shows; ``title`` is that of the page.
