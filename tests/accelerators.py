@@ -41,6 +41,11 @@ def for_accelerators(function: Callable, *shapes) -> str:
         return jax.jit(function).trace(*shapes).lower(lowering_platforms=PLATFORMS).as_text()
 
 
+def calls_of_lapack(function: Callable, *arguments) -> int:
+    """How often the program of a function asks LAPACK where it runs on a CPU."""
+    return jax.jit(function).trace(*arguments).lower(lowering_platforms=("cpu",)).as_text().count("lapack")
+
+
 def unwanted(program: str) -> set[str]:
     """What an accelerator must not be given: hints to XLA:CPU, barriers to its fusions, double precision."""
     return set(re.findall(r"inlineable|xla_cpu|optimization_barrier|(?<=[<x])f64|(?<=complex<)f64", program))

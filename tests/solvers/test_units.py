@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from accelerators import calls_of_lapack
 
 from icl_lab import solvers
 from icl_lab.prompts import Prompt
@@ -139,6 +140,14 @@ def test_values_and_gradients_are_right_in_any_units_and_at_ties(name):
                 atol=bound * max(np.abs(right).max(), 1),
                 err_msg=kind,
             )
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_neither_a_solver_nor_its_derivative_asks_lapack(name):
+    """Batches that LAPACK decomposes side by side may never end (``icl_lab.matrices``)."""
+    at = [np.float32(part) for part in drawn(name, "generic")[0]]
+    assert calls_of_lapack(program(name), *at, np.float32(UNITS)) == 0
+    assert calls_of_lapack(jnp.linalg.pinv, at[0]) > 0  # so the count sees it
 
 
 ORDERED = {"lms", "lms normalised", "recursive_least_squares", "weighted_ridge", "leaky_lms"}
