@@ -70,17 +70,11 @@ def pytest_report_header():
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are left out by their marks
-def pytest_collection_modifyitems(config, items):
-    """Marks what is slow. A line that names no test of its file is an error where all are collected."""
-    slow, met = set(SLOW.read_text().splitlines()), set()
+def pytest_collection_modifyitems(items):
+    slow = set(SLOW.read_text().splitlines())
     for item in items:
-        if named := {item.nodeid, item.nodeid.partition("[")[0]} & slow:
+        if {item.nodeid, item.nodeid.partition("[")[0]} & slow:
             item.add_marker("slow")
-            met |= named
-    files = {item.nodeid.partition("::")[0] for item in items}  # not those that are skipped for want of a package
-    gone = sorted(name for name in slow - met if name.partition("::")[0] in files)
-    if config.args_source is pytest.Config.ArgsSource.TESTPATHS and gone:
-        raise pytest.UsageError(f"{SLOW.name} names what is no test: {', '.join(gone)}")
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and jax.default_backend() == "cpu":
         for item in marked:

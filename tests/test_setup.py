@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.binaries import discover
+
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = (ROOT / "requirements.lock").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -84,6 +86,16 @@ def test_the_version_is_one():
     version = PROJECT["project"]["version"]
     assert re.findall(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.M) == [version]
     assert re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)[0] == version
+
+
+def test_what_is_called_slow_is_a_test():
+    lines = (ROOT / "tests/slow.txt").read_text().splitlines()
+    assert len(set(lines)) == len(lines) > 100
+    for line in lines:
+        file, *_, function = line.partition("[")[0].split("::")
+        assert f"def {function}(" in (ROOT / file).read_text(), line
+    cases = {line.partition("[")[2].removesuffix("]") for line in lines if "[" in line}
+    assert cases < set(discover())
 
 
 def test_workflow_and_hook_call_what_a_desk_calls():
