@@ -154,8 +154,9 @@ def save(figure: Figure, path: Path, caption: str, pdf: bool = True, svg: bool =
     box = figure.get_tightbbox()
     lines = textwrap.fill(caption, round(CHARACTERS * figure.get_figwidth()))  # longer ones would widen the picture
     place: dict[str, Any] = {"ha": "right", "va": "top", "fontsize": 7, "color": "0.35"}
-    figure.text(0.995, (box.y0 - 0.05) / figure.get_figheight(), lines, **place)
-    box = figure.get_tightbbox().padded(0.03)
+    said = figure.text(0.995, (box.y0 - 0.05) / figure.get_figheight(), lines, **place)
+    below = said.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+    box = box.union([box, below]).padded(0.03)  # a tight box of all, without asking every text again
     box.x0, box.x1 = min(box.x0, 0.0), max(box.x1, figure.get_figwidth())
     kinds = {".png": {"Software": None}} | ({".pdf": {"CreationDate": None}} if pdf else {})
     kinds |= {".svg": {"Date": None}} if svg else {}
