@@ -7,7 +7,7 @@ import numpy as np
 from experiments.garg.linear_functions import ERROR, IDENTIFIED, LOSS, PLANTED, STEPS, TASKS
 from experiments.panels import described
 from experiments.statistics import Statistic, of_record
-from icl_lab.claims import NOT_REACHED, Criterion
+from icl_lab.claims import FAILS, NOT_REACHED, Criterion
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.style import LEARNERS as LOOK
 from icl_lab.lab.style import Figure, band, panels
@@ -57,10 +57,11 @@ def learned(tasks: str) -> Criterion:
 
 
 claim = claims_of("garg.linear_functions", "Garg et al. 2022, ", presets=())
-_NOT_YET: dict[str, Any] = {"at_lab": NOT_REACHED}
-"""Single members that were tried for 5,000 steps had errors of .59 and more behind 2D examples."""
-_DENSE: dict[str, Any] = {"criterion": learned("dense"), "where": "Fig. 2"} | _NOT_YET
-_SPARSE: dict[str, Any] = {"criterion": learned("sparse"), "where": "Fig. 5a"} | _NOT_YET
+_DENSE: dict[str, Any] = {"criterion": learned("dense"), "where": "Fig. 2"}
+_CLOSE: dict[str, Any] = _DENSE | {"at_lab": FAILS}
+"""A member of another seed that was tried for 5,000 steps had .106 behind 2D examples, .09 too much below D."""
+_SPARSE: dict[str, Any] = {"criterion": learned("sparse"), "where": "Fig. 5a", "at_lab": NOT_REACHED}
+"""Such a member had .144."""
 _LINES: dict[str, Any] = {
     "tolerance": 0.05,
     "reason": "the published curves lie on one another; a twentieth of the axis is what their lines hide",
@@ -71,14 +72,14 @@ CLAIMS = (
         "few_examples",
         "Below D examples the error is that of least squares (difference, mean over 1 <= k < D; control: the network "
         "of sparse tasks).",
-        few("dense", "trained", "least_squares"), near=0.0, **_LINES, **_DENSE, headline=1,
+        few("dense", "trained", "least_squares"), near=0.0, **_LINES, **_CLOSE, headline=1,
         control=few("dense", "other", "least_squares"), falsified_by="an error that does not fall as (D - k)/D",
     ),
     claim(
         "many_examples",
         "Behind 2D examples the error is at most a twentieth of that of predicting zero; least squares has none "
         "(control: three nearest neighbours).",
-        error("dense", "trained", 2), at_most=0.05, **_DENSE, headline=2, control=error("dense", "neighbours", 2),
+        error("dense", "trained", 2), at_most=0.05, **_CLOSE, headline=2, control=error("dense", "neighbours", 2),
         published=(0.0006, "at 2D examples, D = 20"),
         reason="a twentieth of the published axis, which least squares meets at D examples",
     ),

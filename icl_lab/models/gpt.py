@@ -23,7 +23,7 @@ class GPT(nn.Module):
     """GPT-2 between a linear read-in of the tokens and a linear read-out to one number a token.
 
     Blocks are ``gpt_block``, the MLP four times as wide; a last LayerNorm before the read-out. Weights start at
-    N(0, .02^2), those that write to the residual stream at N(0, .02^2 / 2L), biases at 0 (Garg et al. 2022, A.1).
+    N(0, spread^2), those that write to the residual stream at N(0, spread^2 / 2L), biases at 0 (Garg et al. 2022, A.1).
 
     Row-vector convention; w_qkv (L, E, 3E) holds W_q, W_k, W_v side by side, head h its h-th E/H columns; w_p (L, E, E)
     head h its h-th E/H rows.
@@ -35,12 +35,15 @@ class GPT(nn.Module):
       positions: rows of the table of learned absolute position embeddings, 0 for none. A longer prompt is refused; a
         table longer than the prompts of training has rows that never get a gradient, as in the authors' test beyond
         their training length.
+      spread: standard deviation of the initial weights, .02 in GPT-2. That keeps the size of activations at a width
+        of 2500; in a narrow network products start near 0 and grow slowly, and 1 / sqrt(width) learns sooner.
     """
 
     layers: int = 12
     heads: int = 8
     width: int = 256
     positions: int = 0
+    spread: float = SPREAD
 
     @nn.compact
     def __call__(
@@ -58,7 +61,8 @@ class GPT(nn.Module):
           stream starts behind read-in and positions.
 
         Raises:
-          ValueError: for sizes below 1, heads that do not divide the width, or more tokens than positions.
+          ValueError: for sizes below 1, heads that do not divide the width, a negative spread, or more tokens than
+            positions.
         """
         self._check(tokens)
         weights = self._weights(tokens.shape[-1])
@@ -72,7 +76,7 @@ class GPT(nn.Module):
     def _weights(self, inputs: int) -> Params:
         """All weights; those of the blocks are stacked over layers."""
         n, e = self.layers, self.width
-        dense, writing = normal(SPREAD), normal(SPREAD / (2 * n) ** 0.5)
+        dense, writing = normal(self.spread), normal(self.spread / (2 * n) ** 0.5)
         shapes = {
             "read_in": (dense, (inputs, e)),
             "read_in_bias": (zeros, (e,)),
@@ -103,6 +107,8 @@ class GPT(nn.Module):
                 "layers, heads and width must be at least 1, heads must divide width, positions must not be negative; "
                 f"got layers={self.layers}, heads={self.heads}, width={self.width}, positions={self.positions}"
             )
+        if not 0 <= self.spread < float("inf"):
+            raise ValueError(f"spread must be a finite number, at least 0, got {self.spread}")
         if self.positions and tokens.shape[-2] > self.positions:
             raise ValueError(
                 f"positions must be at least the {tokens.shape[-2]} tokens of a prompt, got {self.positions}"

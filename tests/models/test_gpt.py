@@ -102,12 +102,19 @@ def test_sizes_out_of_range_are_refused(options):
         GPT(**({"layers": 1, "heads": 2, "width": 8} | options)).init(KEY, jnp.zeros((2, D)))
 
 
-def test_initial_weights_have_the_spread_of_gpt_2_and_the_position_table_changes_no_other():
-    params, without = (initial(GPT(4, 2, 64, positions), width=40) for positions in (50, 0))
+@pytest.mark.parametrize("spread", [-0.1, float("nan"), float("inf")])
+def test_a_spread_out_of_range_is_refused(spread):
+    with pytest.raises(ValueError, match="spread must be"):
+        GPT(1, 2, 8, spread=spread).init(KEY, jnp.zeros((2, D)))
+
+
+@pytest.mark.parametrize(("spread", "given"), [(0.02, {}), (0.125, {"spread": 0.125})])
+def test_initial_weights_have_the_spread_and_the_position_table_changes_no_other(spread, given):
+    params, without = (initial(GPT(4, 2, 64, positions, **given), width=40) for positions in (50, 0))
     for name in ("read_in", "w_qkv", "mlp_in", "position"):
-        assert params[name].std() == pytest.approx(0.02, rel=0.05), name
+        assert params[name].std() == pytest.approx(spread, rel=0.05), name
     for name in ("w_p", "mlp_out"):
-        assert params[name].std() == pytest.approx(0.02 / np.sqrt(8), rel=0.05), name
+        assert params[name].std() == pytest.approx(spread / np.sqrt(8), rel=0.05), name
     assert all(not np.any(value) for name, value in params.items() if name.endswith(("bias", "offset")))
     assert set(params) - set(without) == {"position"}
     assert all(np.array_equal(params[name], value) for name, value in without.items())
