@@ -86,9 +86,9 @@ PRESETS = {
         test_tasks=32, lengths=(2,), identified=1,
     ),
     "quick": dataclasses.replace(
-        _LAB, members=2, input_size=2, context_length=4, layers=1, heads=2, width=16, spread=0.25, steps=200, measure_every=50,
-        eval_tasks=256, learning_rate=3e-3, warm_up=20, start_inputs=1, start_examples=4, curriculum_every=50,
-        test_tasks=1600, lengths=(4,), identified=0,
+        _LAB, members=2, input_size=2, context_length=4, layers=1, heads=2, width=16, spread=0.25, steps=200,
+        measure_every=50, eval_tasks=256, learning_rate=3e-3, warm_up=20, start_inputs=1, start_examples=4,
+        curriculum_every=50, test_tasks=1600, lengths=(4,), identified=0,
     ),
     "lab": _LAB,
     "paper": Config(),
