@@ -65,7 +65,7 @@ PRESETS = {
         members=2, eval_tasks=500, depths=(1,), noises=(0.25, 4 / 9), steps=500, decay_steps=100, batch=256,
         test_tasks=2000, fitted_tasks=1000,
     ),
-    "lab": Config(eval_tasks=1000, depths=(1, 2, 4), steps=6000, decay_steps=1500, batch=256),
+    "lab": Config(eval_tasks=1000, steps=6000, decay_steps=1500, batch=256),
     "paper": Config(),
 }  # fmt: skip
 
