@@ -43,6 +43,7 @@ class Config(prefixes.Schedule):
     positions: tuple[str, ...] = setting(prefixes.POSITIONS, "kinds of position embeddings", choices=prefixes.POSITIONS)
     heads: int = setting(8, "heads, a divisor of the width", at_least=1)
     width: int = setting(256, "width of the residual stream", at_least=1)
+    spread: float = setting(0.02, "standard deviation of the initial weights", above=0)
     scales: tuple[float, ...] = setting((1.0, 4.0, 9.0), "c of the test covariances c diag(Exp(1))", above=0)
     test_length: int = setting(200, "largest M; the position table has 2 M + 1 rows", at_least=1)
     covariances: int = setting(64, "test covariances of each member", at_least=1)
@@ -76,7 +77,7 @@ def chosen(config: Config) -> dict[str, tuple[int, str, GPT]]:
     """N, positions and network of every training, by stage: ``<N>_with``, ``<N>_without`` or ``<N>_offset``."""
     rows = {"with": 2 * config.test_length + 1, "without": 0, "offset": 2 * config.test_length + 1}
     every = {
-        f"{n}_{positions}": (n, positions, GPT(config.layers, config.heads, config.width, rows[positions]))
+        f"{n}_{positions}": (n, positions, GPT(config.layers, config.heads, config.width, rows[positions], config.spread))
         for n in config.lengths
         for positions in rows
         if positions in config.positions
