@@ -76,8 +76,9 @@ PRESETS = {
 def chosen(config: Config) -> dict[str, tuple[int, str, GPT]]:
     """N, positions and network of every training, by stage: ``<N>_with``, ``<N>_without`` or ``<N>_offset``."""
     rows = {"with": 2 * config.test_length + 1, "without": 0, "offset": 2 * config.test_length + 1}
+    network = GPT(config.layers, config.heads, config.width, spread=config.spread)
     every = {
-        f"{n}_{positions}": (n, positions, GPT(config.layers, config.heads, config.width, rows[positions], config.spread))
+        f"{n}_{positions}": (n, positions, dataclasses.replace(network, positions=rows[positions]))
         for n in config.lengths
         for positions in rows
         if positions in config.positions
