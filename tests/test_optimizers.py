@@ -131,3 +131,9 @@ def test_an_optimizer_that_frozen_parameters_are_held_from_gets_the_loss_too():
         lambda _: SAMPLER, contrib.momo(0.1), KEYS, None, batch=4, steps=2,
     )  # fmt: skip
     assert (held.diverged_at == -1).all()
+
+
+def test_settings_without_a_number_are_settings():
+    """A configuration of whole numbers and names alone: its optimizer is still a function of it."""
+    fitted = trained(lambda _: optax.sgd(0.1), settings=(None,))
+    assert np.isfinite(fitted.params["w"]).all()

@@ -117,3 +117,23 @@ def test_predictions_in_bfloat16_of_float32_parameters(network):
     if network is NETWORK:
         assert (half.batch_learner()(samples.prompt) != plain.batch_learner()(samples.prompt)).any()
     np.testing.assert_allclose(mean_loss(half.learner(), samples), mean_loss(plain.learner(), samples), rtol=2e-2)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"lr": 1e-3}, "'lr'; did you mean"),
+        ({"batch_size": 8}, "'batch_size'; did you mean batch"),
+        ({"eval_task": 8}, "'eval_task'; did you mean eval_tasks"),
+        ({"q": 8}, "'q'; allowed are members, steps, batch, "),
+    ],
+)
+def test_an_option_that_there_is_not_is_named_with_one_that_is(option, said, tmp_path):
+    for more in ({}, {"folder": tmp_path / "mine"}):
+        with pytest.raises(TypeError, match=r"train\(\) has no option " + said):
+            icl_lab.train(NETWORK, sampler(), **SMALL, **option, **more)
+
+
+def test_a_class_in_place_of_a_network_is_named():
+    with pytest.raises(ValueError, match=r"an instance, LinearSelfAttention\(\.\.\.\); got the class"):
+        icl_lab.train(LinearSelfAttention, sampler(), **SMALL)

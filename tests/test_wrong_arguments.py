@@ -137,7 +137,7 @@ def asked(make):
 ROWS = [
     *of_sampler(prompts.linear_regression, {"output_size": 2.0}, NOISE | {
         "output_size": SIZE, "input_law": CHOICE, "task_law": CHOICE, "input_range": POSITIVE, "task_scale": REAL,
-        "corrupted_labels": (-1, 9, 0.5, "1")}),
+        "tasks": (np.ones((2, 3)), np.full((2, D, 1), NAN), "pool"), "corrupted_labels": (-1, 9, 0.5, "1")}),
     *of_sampler(prompts.gaussian_regression, {"covariance": np.eye(2)}, NOISE | {"covariance": (np.ones(2), 3.0)}),
     *of_sampler(prompts.random_covariance_regression, {}, {
         "law": CHOICE, "shape": POSITIVE, "scale": (*POSITIVE, np.inf, np.ones(3))}),

@@ -119,7 +119,8 @@ class Experiment:
           ValueError: for a preset that is missing, or a configuration of which no flags can be made.
         """
         if missing := [name for name in PRESETS if name not in self.presets]:
-            raise ValueError(f"{self.name}: there is no preset {', '.join(missing)}")
+            said = f"must have {', '.join(PRESETS)}; {', '.join(missing)} is missing (paper may be lab again)"
+            raise ValueError(f"{self.name}: presets {said}")
         flags.check_class(type(self.presets["paper"]), needed=("seed", "members"))
 
     def validate(self, config: Any) -> None:

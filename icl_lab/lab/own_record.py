@@ -139,7 +139,11 @@ def load(folder: str | Path, network: nn.Module | Model | None = None, layout: L
         another one, naming what differs.
     """
     if not isinstance(folder, str | Path) or not (Path(folder) / "record.json").exists():
-        raise RecordError(f"folder: {folder!r} holds no record.json; allowed is the folder of a finished training")
+        begun = isinstance(folder, str | Path) and (Path(folder) / "checkpoints").exists()
+        said = "; the same call of train finishes it" if begun else ""
+        raise RecordError(
+            f"folder: {str(folder)!r} holds no record.json; allowed is the folder of a finished training{said}"
+        )
     record = records.load(Path(folder))
     if record.experiment != NAME:
         raise RecordError(f"{folder} holds a run of {record.experiment}; icl_lab.load_run reads it")

@@ -69,8 +69,8 @@ def train(
       progress: shows the loss beside a bar, on a terminal and in a notebook (with ipywidgets), else a line a minute.
       devices: that share the members, or how many of ``jax.devices()``; None: all. They change no number by more than
         rounding.
-      options: of ``training``: ``members``, ``steps``, ``batch``, ``learning_rate`` or ``optimizer``, ``layout``,
-        ``seed``, ``settings``, ``objective``, ``references``, ``extra``, ``eval_tasks``, ``measure_every``, ...
+      options: of ``icl_lab.training.training``, which describes all: ``members`` (10), ``steps`` (2000), ``batch``
+        (256), ``learning_rate`` (1e-3) or ``optimizer``, ``layout``, ``seed``, ``settings``, ``objective``, ...
 
     Returns:
       The members, with their final parameters and what was measured: ``fit.metrics``, as ``training`` says.
@@ -80,12 +80,14 @@ def train(
         (``fit.diverged_at``).
 
     Raises:
+      TypeError: for an option that ``training`` does not have.
       ValueError: as ``training``; where ``fit`` refuses the optimizer; without a folder for what belongs to one; and
         for values that cannot be compared and no ``name``.
       RecordError: where the folder holds another training, naming what differs, or one of more steps, or files and no
         training; or where another process is at work in it.
       OSError: where the folder cannot be written.
     """
+    trained.check_options(options)
     call = {"network": network, "sampler": sampler, **options}
     if folder is None:
         for option, value in {"name": name, "overwrite": overwrite, "keep": keep}.items():

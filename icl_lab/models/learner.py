@@ -111,6 +111,8 @@ def check_network_call(network: nn.Module) -> None:
     """ValueError for what is no Flax module that is called as those of this library are."""
     if not isinstance(network, nn.Module):
         name, reason = getattr(network, "__name__", type(network).__name__), "it is no instance of one"
+        if isinstance(network, type) and issubclass(network, nn.Module):
+            raise ValueError(f"network must be an instance, {name}(...); got the class {name}")
     else:
         name, reason = type(network).__name__, _refusal(network, None) and _refusal(network, None, None, 0)
     if reason:

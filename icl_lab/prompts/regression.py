@@ -40,6 +40,7 @@ def linear_regression(
     input_range: ArrayLike = 1.0,
     task_law: str = "normal",
     task_scale: ArrayLike = 1.0,
+    tasks: ArrayLike | None = None,
     label_noise: ArrayLike = 0.0,
     corrupted_labels: ArrayLike = 0,
     examples: ArrayLike | None = None,
@@ -65,6 +66,8 @@ def linear_regression(
       task_law: ``normal``, or ``mixture``: the entries of W are exponential, normal or Laplace with probability 1/3
         each per task (out-of-distribution targets of appendix A.2; the paper states no normalisation, none is made).
       task_scale: s, factor on the entries of W.
+      tasks: (T, D, O) weights W of a finite pool, of which each prompt takes one at random (Raventós et al. 2023);
+        None draws a new W for each prompt. ``solvers.dmmse`` is the Bayes predictor of a pool.
       label_noise: standard deviation of Gaussian noise added to the context labels (never to the target).
       corrupted_labels: how many of the N context labels (chosen without replacement) are replaced by N(0, 1) draws
         (``size_distract`` of the released code, in no figure of the paper).
@@ -81,7 +84,7 @@ def linear_regression(
 
     Raises:
       ValueError: for sizes below 1, an unknown law of inputs or tasks, a number that is not allowed, or corrupted
-        labels of padded contexts.
+        labels of padded contexts, a pool of another shape or beside what says how fresh tasks are drawn.
     """
     ends = context_length if isinstance(context_length, tuple) else (context_length, context_length)
     padded = isinstance(context_length, tuple) or examples is not None
@@ -103,6 +106,12 @@ def linear_regression(
     for name, value in given.items():
         if value is not None:
             check_number(name, value, at_least=1, at_most=most if name == "examples" else input_size, scalar=True)
+    if tasks is not None:
+        if np.ndim(tasks) != 3 or np.shape(tasks)[1:] != (d, o) or not np.shape(tasks)[0]:
+            raise ValueError(f"tasks must be the weights (T, {d}, {o}) of a pool, got shape {np.shape(tasks)}")
+        check_number("tasks", tasks)
+        if task_law != "normal" or used_weights is not None:
+            raise ValueError("tasks are the weights themselves: allowed is neither task_law nor used_weights beside")
     if not is_traced(corrupted_labels) and np.any(np.asarray(corrupted_labels) % 1):
         raise ValueError(f"corrupted_labels must be a whole number, got {corrupted_labels}")
     n = most
@@ -110,12 +119,13 @@ def linear_regression(
     @one_program
     def sampler(key: Array, batch: int) -> Sample:
         draw_key, law_key, noise_key, corrupt_key = jax.random.split(key, 4)
-        blocks, tasks = block_shape(batch)
-        uniforms = centred_uniforms(draw_key, (blocks, n + 1 + o, d, tasks))
+        blocks, in_block = block_shape(batch)
+        uniforms = centred_uniforms(draw_key, (blocks, n + 1 + o, d, in_block))
         points, w = uniforms[:, : n + 1], uniforms[:, n + 1 :]  # the query is the last point
         x_law_key, w_law_key = jax.random.split(law_key)
-        w = jnp.asarray(task_scale, jnp.float32) * _of_law(task_law, w, w_law_key)
         weights_key, length_key = jax.random.split(key, 6)[4:]  # of six keys the first four are those of four
+        w = _of_law(task_law, w, w_law_key) if tasks is None else _of_pool(weights_key, tasks, (blocks, in_block))
+        w = jnp.asarray(task_scale, jnp.float32) * w
         if used_weights is not None:
             rank = jnp.argsort(jnp.argsort(jax.random.uniform(weights_key, w.shape), axis=2), axis=2)
             w = jnp.where(rank < used_weights, w, 0)
@@ -123,7 +133,7 @@ def linear_regression(
         if used_inputs is not None:
             points = jnp.where(jnp.arange(d)[None, None, :, None] < used_inputs, points, 0)
         if padded:
-            given = jax.random.randint(length_key, (blocks, 1, 1, tasks), least, most + 1)
+            given = jax.random.randint(length_key, (blocks, 1, 1, in_block), least, most + 1)
             given = given if examples is None else jnp.full_like(given, examples)
             place = jnp.arange(n + 1)[None, :, None, None]
             points = jnp.where((place < given) | (place == n), points, 0)
@@ -146,6 +156,12 @@ def linear_regression(
         return Sample(prompt=prompt, target=target, latent={"w": w.swapaxes(1, 2)})
 
     return sampler
+
+
+def _of_pool(key: Array, pool: ArrayLike, tasks: tuple[int, int]) -> Array:
+    """(blocks, O, D, tasks) weights of a pool (T, D, O), each with the same chance."""
+    pool = jnp.asarray(pool, jnp.float32)
+    return jnp.moveaxis(pool[jax.random.randint(key, tasks, 0, len(pool))], 1, -1).swapaxes(1, 2)
 
 
 @unfused

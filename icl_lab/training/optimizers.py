@@ -21,7 +21,7 @@ learning rate about 1."""
 
 def check_kind(optimizer: Optimizer, settings: Tree) -> None:
     """Raises ValueError for what is neither a transformation nor, where there are settings, a function of one."""
-    if not _transforms(optimizer) and (not callable(optimizer) or not jax.tree.leaves(settings)):
+    if not _transforms(optimizer) and (not callable(optimizer) or settings is None):
         got = (
             f"the function {getattr(optimizer, '__name__', optimizer)} and no settings"
             if callable(optimizer)

@@ -1,6 +1,8 @@
 """The front door: members of a network trained on a sampler in one call."""
 
 import contextlib
+import difflib
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -103,8 +105,8 @@ def train(
       progress: shows the loss beside a bar, on a terminal and in a notebook (with ipywidgets), else a line a minute.
       devices: that share the members, or how many of ``jax.devices()``; None: all. They change no number by more than
         rounding.
-      options: of ``training``: ``members``, ``steps``, ``batch``, ``learning_rate`` or ``optimizer``, ``layout``,
-        ``seed``, ``settings``, ``objective``, ``references``, ``extra``, ``eval_tasks``, ``measure_every``, ...
+      options: of ``icl_lab.training.training``, which describes all: ``members`` (10), ``steps`` (2000), ``batch``
+        (256), ``learning_rate`` (1e-3) or ``optimizer``, ``layout``, ``seed``, ``settings``, ``objective``, ...
 
     Returns:
       The members, with their final parameters and what was measured: ``fit.metrics``, as ``training`` says.
@@ -114,8 +116,10 @@ def train(
         (``fit.diverged_at``).
 
     Raises:
+      TypeError: for an option that ``training`` does not have.
       ValueError: as ``training``, where ``fit`` refuses the optimizer, or for devices that are not there.
     """
+    check_options(options)
     call = {"network": network, "sampler": sampler, **options}
     mesh = mesh_of(devices)
     return carried_out(training(**call), call, progress=progress, mesh=mesh)
@@ -133,6 +137,17 @@ def carried_out(
     assert planned.model is not None, "a training with a loss of its own is no Trained"
     with progress_of.shown(planned.steps) if progress else contextlib.nullcontext() as watch:
         return Trained(planned.model, planned.carried_out(watch=watch, resume=resume, mesh=mesh), call)
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raises TypeError for options of ``train`` that ``training`` does not have, naming those that are alike or all."""
+    known = inspect.signature(training).parameters
+    for name in options:
+        if name not in known:
+            initials = [one for one in known if name == "".join(part[0] for part in one.split("_"))]
+            like = initials or difflib.get_close_matches(name, known, 1)
+            said = f"did you mean {like[0]}?" if like else f"allowed are {', '.join(list(known)[2:])}"
+            raise TypeError(f"train() has no option {name!r}; {said}")
 
 
 def mesh_of(devices: int | Sequence[jax.Device] | None) -> Mesh | None:

@@ -272,6 +272,8 @@ def test_a_signal_stops_it_after_the_next_checkpoint(whole, tmp_path, number):
     flag.touch()
     with pytest.raises(KeyboardInterrupt):
         kept(tmp_path / "run", until=until)
+    with pytest.raises(RecordError, match="the same call of train finishes it"):
+        icl_lab.load(tmp_path / "run")
     found = kept(tmp_path / "run", until=until)
     assert found.fit.resumed in (0, 2)  # it came before the first or the second measurement was saved
     assert_same(whole[1], found)

@@ -1,6 +1,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -108,3 +109,44 @@ def test_label_noise_has_its_variance_and_spares_the_target(clean):
     assert_moments(noise, 0, 0.25, 3 / 16)
     assert abs(np.corrcoef(noise.ravel(), np.asarray(clean.prompt.y).ravel())[0, 1]) < SIGMAS / np.sqrt(noise.size)
     np.testing.assert_allclose(clean.target, noisy.target, rtol=0, atol=1e-6)
+
+
+POOL = np.random.default_rng(0).normal(size=(5, 3, 2))
+
+
+def test_tasks_of_a_pool_are_drawn_with_equal_chance_and_inputs_stay():
+    law = {"context_length": 4, "input_size": 3, "output_size": 2, "task_scale": 0.5}
+    fresh, found = (linear_regression(**law, tasks=tasks)(KEY, 4096) for tasks in (None, POOL))
+    np.testing.assert_array_equal(fresh.prompt.x, found.prompt.x)
+    np.testing.assert_array_equal(fresh.prompt.x_query, found.prompt.x_query)
+    w = np.asarray(found.latent["w"])
+    away = np.abs(w[:, None] - 0.5 * POOL).max((2, 3))  # of every prompt from every task
+    assert away.min(1).max() < 1e-6
+    counts = np.bincount(away.argmin(1), minlength=5)
+    assert np.abs(counts / 4096 - 1 / 5).max() < SIGMAS * np.sqrt(0.16 / 4096)
+    np.testing.assert_allclose(found.prompt.y, np.einsum("bnd,bdo->bno", found.prompt.x, w), atol=1e-5)
+    np.testing.assert_allclose(found.target, np.einsum("bd,bdo->bo", found.prompt.x_query, w), atol=1e-5)
+
+
+def test_a_pool_may_differ_between_members():
+    def drawn(pool):
+        sampler = linear_regression(context_length=2, input_size=3, output_size=2, tasks=pool)
+        return sampler(KEY, 6).latent["w"]
+
+    pools = jnp.stack([POOL, POOL + 1])
+    for found, pool in zip(jax.jit(jax.vmap(drawn))(pools), pools):
+        np.testing.assert_array_equal(found, drawn(pool))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"tasks": POOL[0]}, r"tasks must be the weights \(T, 3, 2\) of a pool, got shape \(3, 2\)"),
+        ({"tasks": POOL[:0]}, "tasks must be the weights"),
+        ({"tasks": POOL, "task_law": "mixture"}, "neither task_law nor used_weights"),
+        ({"tasks": POOL, "used_weights": 1}, "neither task_law nor used_weights"),
+    ],
+)
+def test_a_pool_of_another_shape_or_beside_fresh_tasks_is_refused(options, said):
+    with pytest.raises(ValueError, match=said):
+        linear_regression(context_length=4, input_size=3, output_size=2, **options)
