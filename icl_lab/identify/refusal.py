@@ -67,7 +67,8 @@ def reason(
     away, training = distance(near, asymmetry), float(np.median(near.errors[::2]))
     told = first or f"the nearest, {decision.described(near)}, is {away:.3f} away"
     if not first and asymmetry <= decision.ASYMMETRY and abs(training - away) > 0.2 * away:
-        told += f" ({training:.3f} on training prompts)"
+        bar = f", where a name may leave {decision.NAMED}" if away <= decision.NAMED < training else ""
+        told += f" ({training:.3f} on training prompts{bar})"
     if not first and near.model.family in out:
         told += f"; excluded, since {out[near.model.family]}"
     if multiple is not None and distance(multiple, asymmetry) < away:
