@@ -12,19 +12,25 @@ would have to be applied. GD has K_j = j, and Newton's iteration from a I has 2^
 Newton, so predictions of the whole network cannot tell them apart, and growth over layers can. It tells nothing of
 large eigenvalues, and not whether a network has learned: any loop that does little to an eigenvalue adds.
 
-Controls: networks as they are drawn, and the five layers in the opposite order. Errors are squared errors over that of
+Of the GPT-2s of ``garg.linear_functions`` on dense tasks a linear read-out of the query's token is fitted before the
+first of two layers and after each: behind 2D examples, to the normalised stream, from which the network itself reads.
+
+Controls: networks as they are drawn, and layers in the opposite order. Errors are squared errors over that of
 predicting zero.
 """
 
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
+from experiments.garg import linear_functions
 from experiments.identification.networks import GALLERY, functions, sampler_of
 from experiments.settings import Members, member_keys
 from experiments.von_oswald import multi_step
@@ -35,9 +41,14 @@ from icl_lab.lab.constraints import once
 from icl_lab.lab.flags import from_json
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Yield
+from icl_lab.models import GPT, traced
+from icl_lab.models.layers import layer_norm
+from icl_lab.prompts import Prompt, Sample
+from icl_lab.prompts.layouts import alternating_layout
 from icl_lab.training import Model
 
 NETWORKS = ("free_5", "looped_2", "looped_10")
+GPTS = ("trained", "untrained", "reversed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,13 +57,14 @@ class Config(Members):
 
     networks: tuple[str, ...] = setting(NETWORKS, "trainings of von_oswald.multi_step", choices=NETWORKS)
     loops: int = setting(10, "loops at which looped layers are read", at_least=1)
-    tasks: int = setting(20_000, "prompts that fit a gain, and as many others for an error", at_least=2)
+    gpts: int = setting(10, "members of garg.linear_functions; 0: none", at_least=0)
+    tasks: int = setting(20_000, "prompts that fit a read-out, and as many others for an error", at_least=2)
 
 
 PRESETS = {
-    "smoke": Config(members=1, networks=("looped_2",), loops=2, tasks=64),
+    "smoke": Config(members=1, networks=("looped_2",), loops=2, gpts=1, tasks=96),
     # as many prompts as a fingerprint asks at once, so every depth is one program
-    "quick": Config(members=2, networks=("free_5",), tasks=3072),
+    "quick": Config(members=2, networks=("free_5",), gpts=0, tasks=3072),
     "lab": Config(),
     "paper": Config(),
 }
@@ -68,6 +80,7 @@ OF: dict[str, Any] = {"learner": lambda config: learners(config["networks"])}
 GRID, LOW = quantity("{learner}/grid", "point", **OF), quantity("{learner}/low", **OF)
 FACTOR = quantity("{learner}/r", "member", "{learner}_layer", "point", **OF)
 READ = quantity("{learner}/{read}", "member", "{learner}_layer", read=("gain", "error"), **OF)
+GPT_ERROR = quantity("gpt/{of}/error", "gpt", "gpt_layer", of=lambda config: GPTS if config["gpts"] else ())
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
@@ -101,6 +114,53 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
                 yield FACTOR.at(learner=name), np.stack(own.pop("r"), axis=1)
                 yield READ.at(learner=name), {read: np.stack(value, axis=1) for read, value in own.items()}
             advance(names.index(name) + 1, len(names))
+    if config.gpts:
+        yield GPT_ERROR, gpt_errors(config)
+
+
+def gpt_errors(config: Config) -> dict[str, np.ndarray]:
+    """(members, L + 1) errors of read-outs before the first layer and after each, of trained networks and controls."""
+    kept = load_run(GALLERY.parent / "garg" / "linear_functions" / "lab")
+    of = from_json(linear_functions.Config, kept.record.config)
+    network = GPT(of.layers, of.heads, of.width, 2 * of.context_length + 1, of.spread)
+    trained = [kept.params(member, "dense") for member in range(config.gpts)]
+    tokens = jnp.zeros((1, of.input_size))
+    drawn = jax.vmap(lambda key: network.init(key, tokens))(member_keys(config, 2, config.gpts))
+    every = {
+        "trained": trained,
+        "untrained": [jax.tree.map(lambda leaf, m=m: leaf[m], drawn) for m in range(config.gpts)],
+        "reversed": [backwards(one) for one in trained],
+    }
+    sampler = linear_functions.sampler(of, "dense", context_length=2 * of.input_size)
+    samples = jax.jit(lambda key: sampler(key, 2 * config.tasks))(jax.random.key(config.seed))
+    target, read = np.asarray(samples.target[:, 0], float), jax.jit(partial(streams, network))
+    return {
+        name: np.stack([[read_out(layer, target) for layer in np.asarray(read(one, samples), float)] for one in many])
+        for name, many in every.items()
+    }
+
+
+def backwards(params: Any) -> Any:
+    """GPT-2's parameters with its layers in the opposite order."""
+    of_layers = ("w_", "qkv_", "p_", "attention_", "mlp_")
+    return {"params": {k: leaf[::-1] if k.startswith(of_layers) else leaf for k, leaf in params["params"].items()}}
+
+
+def streams(network: GPT, params: Any, samples: Sample) -> Array:
+    """(L + 1, B, E) normalised stream of the query's token, before the first layer and after each."""
+
+    def of_prompt(prompt: Prompt) -> Array:
+        stream = traced(network, params, alternating_layout())(prompt)[1].residual[:, -1]
+        return layer_norm(stream, (jnp.ones(network.width), jnp.zeros(network.width)))
+
+    return jax.lax.map(of_prompt, samples.prompt, batch_size=500).swapaxes(0, 1)
+
+
+def read_out(stream: np.ndarray, target: np.ndarray) -> float:
+    """The relative error on the second half of (B, E) tokens of the linear read-out that is fitted to the first."""
+    fitted, asked = np.split(np.column_stack([stream, np.ones(len(stream))]), 2)
+    weights = np.linalg.lstsq(fitted, target[: len(fitted)])[0]
+    return float(((asked @ weights - target[len(fitted) :]) ** 2).mean() / (target[len(fitted) :] ** 2).mean())
 
 
 def after_each(config: Config, of: multi_step.Config, network: str, trained: list) -> Iterator[list[Callable]]:
@@ -123,8 +183,8 @@ def flat(member: Callable) -> Callable:
 
 
 EXPERIMENT = Experiment(
-    "identification.layers", __doc__, PRESETS, measured, (GRID, LOW, FACTOR, READ), given=True,
-    constraints=(once("networks"),), reads=("von_oswald.multi_step",),
+    "identification.layers", __doc__, PRESETS, measured, (GRID, LOW, FACTOR, READ, GPT_ERROR),
+    given=True, constraints=(once("networks"),), reads=("von_oswald.multi_step", "garg.linear_functions"),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import numpy as np
 
 from experiments import panels
-from experiments.identification.layers import FACTOR, GRID, LOW, READ, learners
+from experiments.identification.layers import FACTOR, GPT_ERROR, GPTS, GRID, LOW, READ, learners
 from experiments.statistics import Statistic, of_record
 from icl_lab.claims import FAILS, NOT_RESOLVED
 from icl_lab.identify.filters import newton
@@ -78,10 +78,19 @@ def against(record: Record, learner: str, other: str) -> np.ndarray:
     return first / second
 
 
+@of_record
+def gpt_error(record: Record, of: str, layer: int) -> np.ndarray:
+    """(members of GPT-2,) error of the read-out behind a layer."""
+    if not record.config.get("gpts"):
+        raise NotRun("GPT-2")
+    return GPT_ERROR(record, of=of)[:, layer]
+
+
 _AT_LAB = {"growth_free": FAILS, "fall_free": NOT_RESOLVED}
 claim = claims_of(
     "identification.layers", "Fu et al. 2023; networks of von Oswald et al. 2022", _AT_LAB, presets=("lab",)
 )
+_GARG = "; GPT-2 of Garg et al. 2022"
 _MIDDLE = "half-way between GD of equal steps (0.57 over five layers) and Newton (1)"
 
 CLAIMS = (
@@ -128,13 +137,28 @@ CLAIMS = (
         longer("looped_2", 4, 2), at_most=0.9, control=longer("looped_2_untrained", 4, 2),
         reason="two more steps take off what two have left of small eigenvalues; large ones may diverge",
     ),
+    claim(
+        "gpt_first",
+        "Behind the first of two layers of GPT-2, behind 2D examples, a read-out knows little of the answer (error; "
+        "control: behind the second).",
+        gpt_error("trained", 1), at_least=0.8, control=gpt_error("trained", 2), where=_GARG,
+        reason="inputs and answers are tokens apart, and one layer can pair those of one or two examples at most",
+        falsified_by="a first layer that makes a step of gradient descent, which leaves .6",
+    ),
+    claim(
+        "gpt_order", "Its layers in the opposite order leave as much (error; control: the order of training).",
+        gpt_error("reversed", 2), at_least=0.8, control=gpt_error("trained", 2), where=_GARG,
+        reason="what the second layer asks for is made by the first",
+    ),
 )  # fmt: skip
 
 
 def figures(record: Record) -> dict[str, Figure]:
     """Residual factors after each layer, steps over layers, errors of read-outs."""
     names = tuple(record.config["networks"])
-    figure, ((factors, grown, errors),) = axes_grid(3, 1, width=3.2, height=2.9)
+    gpts = bool(record.config.get("gpts"))
+    figure, axes = axes_grid(2 if gpts else 3, 2 if gpts else 1, width=3.2, height=2.9)
+    factors, grown, errors, *more = axes.flat
     _factors(factors, record, names[0])
     for look, name in zip(panels.SERIES, names):
         found = steps(record, name)
@@ -150,6 +174,12 @@ def figures(record: Record) -> dict[str, Figure]:
         found = READ(record, learner=name, read="error")
         panels.bars(errors, np.arange(1, 1 + found.shape[1]), found, _said(name), look)
     panels.described(errors, 1, title="error of the read-out", xlabel="layers", ylabel="error", yscale="log")
+    for axes, (look, name) in ((axes, one) for axes in more for one in zip(panels.SERIES, GPTS)):
+        found = GPT_ERROR(record, of=name)
+        panels.bars(axes, np.arange(found.shape[1]), found, f"GPT-2, {name}", look)
+    for axes in more:
+        axes.set_xticks(range(GPT_ERROR(record, of="trained").shape[1]))
+        panels.described(axes, 1, title="the same of GPT-2", xlabel="layers", ylabel="error", yscale="log")
     return {"layers": figure}
 
 
