@@ -194,7 +194,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     params = {tasks: fits[tasks].params for tasks in TASKS}
     of = learners(config), [least_squares_at(k) for k in range(config.input_size)]
     yield STEPS, fits["dense"].steps
-    yield "params", {"dense": jax.tree.map(lambda leaf: np.asarray(leaf, np.float16), params["dense"])}
+    yield "params", jax.tree.map(lambda leaf: np.asarray(leaf, np.float16), params)
     for tasks in TASKS:
         unit = zero_loss(config, tasks)
         yield LOSS.at(tasks=tasks), fits[tasks].metrics["loss"] / unit
