@@ -442,3 +442,8 @@ def test_a_configuration_that_is_not_allowed_writes_nothing(tmp_path):
     with pytest.raises(flags.FlagError, match="--members=0"):
         Toy()(tmp_path / "run", members=0)
     assert not (tmp_path / "run").exists()
+
+
+def test_presets_that_are_missing_are_named(toy):
+    with pytest.raises(ValueError, match="must have smoke, quick, lab, paper; quick, paper is missing"):
+        dataclasses.replace(toy.experiment(), presets={"smoke": Config(), "lab": Config()}).check_complete()

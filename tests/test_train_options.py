@@ -122,7 +122,7 @@ def test_predictions_in_bfloat16_of_float32_parameters(network):
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ({"lr": 1e-3}, "'lr'; did you mean"),
+        ({"lr": 1e-3}, "'lr'; did you mean learning_rate"),
         ({"batch_size": 8}, "'batch_size'; did you mean batch"),
         ({"eval_task": 8}, "'eval_task'; did you mean eval_tasks"),
         ({"q": 8}, "'q'; allowed are members, steps, batch, "),

@@ -57,7 +57,7 @@ class Config(Members):
 
     networks: tuple[str, ...] = setting(NETWORKS, "trainings of von_oswald.multi_step", choices=NETWORKS)
     loops: int = setting(10, "loops at which looped layers are read", at_least=1)
-    gpts: int = setting(10, "members of garg.linear_functions; 0: none", at_least=0)
+    gpts: int = setting(10, "members of garg.linear_functions; 0: none", at_least=0, at_most=10)
     tasks: int = setting(20_000, "prompts that fit a read-out, and as many others for an error", at_least=2)
 
 

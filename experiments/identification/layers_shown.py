@@ -139,14 +139,15 @@ CLAIMS = (
     ),
     claim(
         "gpt_first",
-        "Behind the first of two layers of GPT-2, behind 2D examples, a read-out knows little of the answer (error; "
-        "control: behind the second).",
+        "After the first of two layers of GPT-2 a read-out knows little of the answer to 2D examples (error; control: "
+        "after the second).",
         gpt_error("trained", 1), at_least=0.8, control=gpt_error("trained", 2), where=_GARG,
         reason="inputs and answers are tokens apart, and one layer can pair those of one or two examples at most",
-        falsified_by="a first layer that makes a step of gradient descent, which leaves .6",
+        falsified_by="a first layer that makes the best step of gradient descent, which leaves (D + 1)/(3D + 1) = .375",
     ),
     claim(
-        "gpt_order", "Its layers in the opposite order leave as much (error; control: the order of training).",
+        "gpt_order",
+        "Two layers of GPT-2 in the opposite order know as little after both (error; control: the order of training).",
         gpt_error("reversed", 2), at_least=0.8, control=gpt_error("trained", 2), where=_GARG,
         reason="what the second layer asks for is made by the first",
     ),

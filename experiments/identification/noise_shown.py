@@ -89,6 +89,9 @@ claim = claims_of(
     "identification.noise", "von Oswald et al. 2022; Vladymyrov et al. 2024", _AT_LAB, presets=("lab", "paper")
 )
 _SAID = ((1 / 16, "16th", "1/16"), (1 / 4, "4th", "1/4"), (4 / 9, "9th", "4/9"))
+_DEPTHS = (
+    (4, "", "four", "four grid points of the fit"), (6, "six_", "six", "two loops more should come nearer")
+)  # fmt: skip
 
 CLAIMS = (
     claim(
@@ -115,11 +118,13 @@ CLAIMS = (
     ),
     *(
         claim(
-            f"strength_{name}",
-            f"At noise {said} four loops take the strength of the Bayes predictor (over the noise; control: one loop).",
-            of_ridge(4, noise, "strength"), near=1.0, tolerance=0.1, control=of_ridge(1, noise, "strength"),
-            reason="a tenth, as the question was put; four grid points of the fit",
+            f"{before}strength_{name}",
+            f"At noise {said} {loops} loops take the strength of the Bayes predictor (over the noise; control: one "
+            "loop).",
+            of_ridge(depth, noise, "strength"), near=1.0, tolerance=0.1, control=of_ridge(1, noise, "strength"),
+            reason=f"a tenth, as the question was put; {why}",
         )
+        for depth, before, loops, why in _DEPTHS
         for noise, name, said in _SAID
     ),
     *(
@@ -132,15 +137,6 @@ CLAIMS = (
         )
         for noise, name, said in _SAID
     ),
-    *(
-        claim(
-            f"six_strength_{name}",
-            f"At noise {said} six loops take the strength of the Bayes predictor (over the noise; control: one loop).",
-            of_ridge(6, noise, "strength"), near=1.0, tolerance=0.1, control=of_ridge(1, noise, "strength"),
-            reason="a tenth, as the question was put; two loops more should come nearer",
-        )
-        for noise, name, said in _SAID
-    ),
     claim(
         "six_bayes_16th",
         "At noise 1/16 six loops leave little more than the Bayes predictor (ratio of errors; control: one loop).",
@@ -149,11 +145,11 @@ CLAIMS = (
     ),
     *(
         claim(
-            name, f"At noise 4/9 {said} loops are ridge (residual of its predictions; control: one loop).",
+            f"{before}ridge", f"At noise 4/9 {loops} loops are ridge (residual of its predictions; control: one loop).",
             of_ridge(depth, 4 / 9, "residual"), at_most=0.05, control=of_ridge(1, 4 / 9, "residual"),
             reason="the bar of identify",
         )
-        for depth, name, said in ((4, "ridge", "four"), (6, "six_ridge", "six"))
+        for depth, before, loops, _ in _DEPTHS
     ),
 )  # fmt: skip
 
