@@ -444,6 +444,6 @@ def test_a_configuration_that_is_not_allowed_writes_nothing(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_presets_that_are_missing_are_named(toy):
+def test_presets_that_are_missing_are_named():
     with pytest.raises(ValueError, match="must have smoke, quick, lab, paper; quick, paper is missing"):
-        dataclasses.replace(toy.experiment(), presets={"smoke": Config(), "lab": Config()}).check_complete()
+        dataclasses.replace(Toy().experiment(), presets={"smoke": Config(), "lab": Config()}).check_complete()
