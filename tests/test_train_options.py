@@ -125,7 +125,10 @@ def test_predictions_in_bfloat16_of_float32_parameters(network):
         ({"lr": 1e-3}, "'lr'; did you mean learning_rate"),
         ({"batch_size": 8}, "'batch_size'; did you mean batch"),
         ({"eval_task": 8}, "'eval_task'; did you mean eval_tasks"),
-        ({"q": 8}, "'q'; allowed are members, steps, batch, "),
+        ({"folde": "x"}, "'folde'; did you mean folder"),
+        ({"checkpoint_second": 8}, "'checkpoint_second'; did you mean checkpoint_seconds"),
+        ({"options": {}}, "'options'; "),
+        ({"q": 8}, "'q'; allowed are members, steps, batch, .*, folder, "),
     ],
 )
 def test_an_option_that_there_is_not_is_named_with_one_that_is(option, said, tmp_path):

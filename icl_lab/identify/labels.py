@@ -15,10 +15,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from icl_lab import notebook
 from icl_lab.identify.asking import Floats, LearnerError
 from icl_lab.identify.label_families import LABEL_FAMILIES, NEAR, PROPERTIES, LabelPrompts
 from icl_lab.identify.others import softmax
+from icl_lab.identify.picture import draw_distances
 from icl_lab.identify.probes import haar
+from icl_lab.prompts.naming import shortened
 from icl_lab.prompts.prompt import Sample, Sampler
 from icl_lab.prompts.tracing import check_seed, whole
 
@@ -49,7 +52,7 @@ class LabelFit:
     answers: Floats = dataclasses.field(repr=False)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class IdentifiedLabels:
     """What a learner of labels computes.
 
@@ -74,16 +77,32 @@ class IdentifiedLabels:
         """Of the named family."""
         return next((one for one in self.fits if one.family == self.family), None)
 
+    def __repr__(self) -> str:
+        return f"IdentifiedLabels({shortened(self._headline(), 200)}; print it for the summary)"
+
+    def _repr_html_(self) -> str:
+        return notebook.text(str(self)) + notebook.picture(self.plot())
+
     def __str__(self) -> str:
-        fit = self.fit
-        first = f"{self.verdict}: {self.reason}"
-        if fit is not None:
-            numbers = "".join(f", {name} {value:.3g}" for name, value in fit.parameters.items())
-            others = f" (the same as {', '.join(self.equals[1:])})" if self.equals[1:] else ""
-            first = f"identified: {fit.family}{numbers}, {fit.distance:.3f} away{others}"
         nearest = ", ".join(f"{one.family} {one.distance:.3f}" for one in self.fits)
         parts = ", ".join(f"{name} {grade_of(value)} ({value:.1e})" for name, value in self.structure.items())
-        return f"{first}\n  distances: {nearest}\n  structure: {parts}"
+        return f"{self._headline()}\n  distances: {nearest}\n  structure: {parts}"
+
+    def _headline(self) -> str:
+        fit = self.fit
+        if fit is None:
+            return f"{self.verdict}: {self.reason}"
+        numbers = "".join(f", {name} {value:.3g}" for name, value in fit.parameters.items())
+        others = f" (the same as {', '.join(self.equals[1:])})" if self.equals[1:] else ""
+        return f"identified: {fit.family}{numbers}, {fit.distance:.3f} away{others}"
+
+    def plot(self) -> Any:
+        """A matplotlib ``Figure``: the distance of every family, and of what the learner answers to changed prompts."""
+        return draw_distances(
+            self._headline(),
+            {"distance of every family": ({one.family: one.distance for one in self.fits}, BAR),
+             "answers change with": ({PROPERTIES[name]: value for name, value in self.structure.items()}, 2 * BAR)},
+        )  # fmt: skip
 
 
 def grade_of(change: float) -> str:

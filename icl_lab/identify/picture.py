@@ -1,5 +1,6 @@
 """The fingerprint of learners, drawn: their filter beside those of algorithms, and how far off every family is."""
 
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -55,4 +56,20 @@ def draw(words: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
     bottom.set(xscale="log", xlim=(LEAST, MOST), xlabel=xlabel, yticks=place, yticklabels=names)
     bottom.invert_yaxis()
     bottom.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.4, 1.0))
+    return figure
+
+
+def draw_distances(headline: str, panels: Mapping[str, tuple[Mapping[str, float], float]]) -> Any:
+    """A matplotlib ``Figure`` with a panel below the other: by title, distances by name, and the largest that counts as none."""
+    figure = notebook.figure(figsize=(5.5, 4.2), layout="constrained")
+    rows = figure.subplots(len(panels), 1, sharex=True, height_ratios=[len(values) for values, _ in panels.values()])
+    for axes, (title, (values, most)) in zip(rows, panels.items()):
+        place = np.arange(len(values))
+        axes.plot(np.clip(list(values.values()), LEAST, 1), place, "o", color="#0072B2", clip_on=False)
+        axes.axvspan(LEAST, most, color="0.92", zorder=0)
+        axes.set(xscale="log", xlim=(LEAST, 1), yticks=place, yticklabels=list(values))
+        axes.set_title(title, loc="left")
+        axes.invert_yaxis()
+    rows[-1].set_xlabel("mean total variation (grey: counts as none)")
+    figure.suptitle("\n".join(textwrap.wrap(headline, 72)), ha="left", x=0.01, fontsize="medium")
     return figure

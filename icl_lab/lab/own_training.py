@@ -87,7 +87,7 @@ def train(
         training; or where another process is at work in it.
       OSError: where the folder cannot be written.
     """
-    trained.check_options(options)
+    trained.check_options(options, train)
     call = {"network": network, "sampler": sampler, **options}
     if folder is None:
         for option, value in {"name": name, "overwrite": overwrite, "keep": keep}.items():

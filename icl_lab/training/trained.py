@@ -119,7 +119,7 @@ def train(
       TypeError: for an option that ``training`` does not have.
       ValueError: as ``training``, where ``fit`` refuses the optimizer, or for devices that are not there.
     """
-    check_options(options)
+    check_options(options, train)
     call = {"network": network, "sampler": sampler, **options}
     mesh = mesh_of(devices)
     return carried_out(training(**call), call, progress=progress, mesh=mesh)
@@ -139,14 +139,15 @@ def carried_out(
         return Trained(planned.model, planned.carried_out(watch=watch, resume=resume, mesh=mesh), call)
 
 
-def check_options(options: Mapping[str, Any]) -> None:
-    """Raises TypeError for options of ``train`` that ``training`` does not have, naming those that are alike or all."""
-    known = inspect.signature(training).parameters
+def check_options(options: Mapping[str, Any], train: Callable[..., Any]) -> None:
+    """Raises TypeError for what neither ``training`` nor this ``train`` takes, naming options that are alike or all."""
+    own = [name for name, one in inspect.signature(train).parameters.items() if one.kind is one.KEYWORD_ONLY]
+    known = [*inspect.signature(training).parameters, *own]
     for name in options:
         if name not in known:
             initials = [one for one in known if name == "".join(part[0] for part in one.split("_"))]
             like = initials or difflib.get_close_matches(name, known, 1)
-            said = f"did you mean {like[0]}?" if like else f"allowed are {', '.join(list(known)[2:])}"
+            said = f"did you mean {like[0]}?" if like else f"allowed are {', '.join(known[2:])}"
             raise TypeError(f"train() has no option {name!r}; {said}")
 
 

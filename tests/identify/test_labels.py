@@ -157,3 +157,15 @@ def test_some_prompts_are_some_rows():
     part = ON.take(slice(0, 3))
     assert isinstance(part, LabelPrompts)
     np.testing.assert_array_equal(part.hot.argmax(2), ON.labels[:3])
+
+
+def test_an_answer_is_short_and_drawn():
+    for learner in (family("nearest label", 0.8), learner_of(lambda on: three_nearest(on, 0.1), C)):
+        found = identify_classifier(learner, **SIZES)
+        assert len(repr(found)) <= 300
+        assert str(found).splitlines()[0][:40] in repr(found)
+        assert "data:image/png;base64," in found._repr_html_()
+        distances, changes = found.plot().axes
+        assert [text.get_text() for text in distances.get_yticklabels()] == [one.family for one in found.fits]
+        np.testing.assert_allclose(distances.lines[0].get_xdata(), [max(one.distance, 1e-5) for one in found.fits])
+        assert len(changes.lines[0].get_xdata()) == len(found.structure)
