@@ -152,7 +152,7 @@ def compared(
     }
     answered = {}
     for name, (a, b) in pairs.items():
-        labels = (once(state.candidate_logits, task.candidates) for state in (a, b))
+        labels = (unrepeated(state.candidate_logits, task.candidates) for state in (a, b))
         answered[f"shannon_{name}"] = jensen_shannon(*labels)
         answered[f"overlap_{name}"] = top_overlap(a.logits, b.logits, top)
     return found, answered
@@ -171,17 +171,17 @@ def updates_compared(zero_shot: NetworkStates, one: NetworkStates, other: Networ
 @jax.jit
 def right_log_probabilities(logits: Array, task: EncodedTask) -> Array:
     """(.., I) log-probability of the right label among the candidates, from their logits (.., I, A)."""
-    among = jax.nn.log_softmax(once(logits, task.candidates), axis=-1)
+    among = jax.nn.log_softmax(unrepeated(logits, task.candidates), axis=-1)
     return among[..., jnp.arange(len(task.targets)), jnp.asarray(task.targets)]
 
 
 @jax.jit
 def sensitivity(logits: Array, task: EncodedTask) -> dict[str, Array]:
     """``order_sensitivity`` of (P, I, A) logits of the candidates, of which some may be repeated."""
-    return order_sensitivity(once(logits, task.candidates), jnp.asarray(task.targets))
+    return order_sensitivity(unrepeated(logits, task.candidates), jnp.asarray(task.targets))
 
 
-def once(logits: Array, candidates: ArrayLike) -> Array:
+def unrepeated(logits: Array, candidates: ArrayLike) -> Array:
     """Logits (.., A) with those of repeated candidates put so low that they have no probability."""
     answers = jnp.asarray(candidates)
     repeated = (answers == answers[0]) & (jnp.arange(answers.size) > 0)
