@@ -20,7 +20,7 @@ ABOVE = ("page", "tools")
 
 def discover() -> dict[str, Experiment]:
     """Every binary by name, sorted: the modules ``experiments.<paper>.<figure>`` that have an ``EXPERIMENT``."""
-    found = {}
+    binaries = {}
     for paper in pkgutil.iter_modules([os.fspath(HERE)]):  # whatever else Python calls experiments
         if not paper.ispkg or paper.name in ABOVE:
             continue
@@ -30,8 +30,8 @@ def discover() -> dict[str, Experiment]:
                 continue
             experiment = getattr(importlib.import_module(figure.name), "EXPERIMENT", None)
             if isinstance(experiment, Experiment):
-                found[figure.name.removeprefix("experiments.")] = experiment
-    return dict(sorted(found.items()))
+                binaries[figure.name.removeprefix("experiments.")] = experiment
+    return dict(sorted(binaries.items()))
 
 
 def choose(found: dict[str, Experiment], only: str) -> dict[str, Experiment]:
@@ -47,13 +47,13 @@ def choose(found: dict[str, Experiment], only: str) -> dict[str, Experiment]:
     return {one: e for one, e in found.items() if not names or {one, one.split(".")[0]} & {*names}}
 
 
-def _nearest(name: str, found: Mapping[str, Experiment]) -> str:
+def _nearest(name: str, binaries: Mapping[str, Experiment]) -> str:
     """The binaries whose whole or second name is most like it; all, where none is."""
-    figures = {one: one.split(".", 1)[-1] for one in found}
-    whole, figure = difflib.get_close_matches(name, found, cutoff=0.7), name.split(".", 1)[-1]
+    figures = {one: one.split(".", 1)[-1] for one in binaries}
+    whole, figure = difflib.get_close_matches(name, binaries, cutoff=0.7), name.split(".", 1)[-1]
     close = difflib.get_close_matches(figure, set(figures.values()), n=1)
-    near = [one for one in found if figures[one] == figure] or whole or [o for o in found if figures[o] in close]
-    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(found)}"
+    near = [one for one in binaries if figures[one] == figure] or whole or [o for o in binaries if figures[o] in close]
+    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(binaries)}"
 
 
 def belongs(experiment: Experiment, preset: str, label: str, config: Mapping[str, Any]) -> bool:

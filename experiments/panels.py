@@ -94,7 +94,7 @@ def family_panel(axes: Axes, steps: np.ndarray, curves: np.ndarray, labels: Sequ
 def bars(axes: Axes, x: ArrayLike, members: np.ndarray, label: str, look: Mapping[str, str]) -> None:
     """Median over members of (M, X) as markers, with bars from the 10th to the 90th percentile; NaN does not count."""
     empty = np.isnan(members).all(0)
-    found = np.nanquantile(np.where(empty, 0.0, members), [0.1, 0.5, 0.9], axis=0)
-    low, middle, high = np.where(empty, np.nan, found)
+    quantiles = np.nanquantile(np.where(empty, 0.0, members), [0.1, 0.5, 0.9], axis=0)
+    low, middle, high = np.where(empty, np.nan, quantiles)
     ends = np.stack([middle - low, high - middle])
     axes.errorbar(np.asarray(x), middle, ends, linestyle="", label=label, color=look["color"], marker=look["marker"])

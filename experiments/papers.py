@@ -59,5 +59,5 @@ def pictures(experiment: str, folder: Path) -> list[Path]:
     """The pictures of a run in the order of their captions, others by name."""
     paper, figure = experiment.split(".", 1)
     place = {name: n for n, name in enumerate(paper_of(paper).captions)}
-    found = folder.glob("[!.]*.png")
-    return sorted(found, key=lambda path: (place.get(f"{figure}/{path.stem}", len(place)), path.stem))
+    paths = folder.glob("[!.]*.png")
+    return sorted(paths, key=lambda path: (place.get(f"{figure}/{path.stem}", len(place)), path.stem))

@@ -53,7 +53,7 @@ def always(sampler: Sampler) -> Callable[..., Sampler]:
 
 def falling_adam(steps: int) -> Callable[[Any], optax.GradientTransformation]:
     """``config -> Adam``, whose learning rate falls from the configuration's to zero as a cosine over the steps."""
-    return lambda now: optax.adam(optax.cosine_decay_schedule(now.learning_rate, steps))
+    return lambda config: optax.adam(optax.cosine_decay_schedule(config.learning_rate, steps))
 
 
 def planned(
@@ -146,10 +146,10 @@ def mean_in_chunks(
     chunk = min(chunk, tasks)
     whole, rest = divmod(tasks, chunk)
     keys = jax.random.split(key, whole + (rest > 0))
-    found = jax.tree.map(lambda values: values.mean(0), jax.lax.map(lambda k: means(k, chunk), keys[:whole]))
+    average = jax.tree.map(lambda values: values.mean(0), jax.lax.map(lambda k: means(k, chunk), keys[:whole]))
     if not rest:
-        return found
-    return jax.tree.map(lambda mean, last: mean + rest / tasks * (last - mean), found, means(keys[whole], rest))
+        return average
+    return jax.tree.map(lambda mean, last: mean + rest / tasks * (last - mean), average, means(keys[whole], rest))
 
 
 FEW_TASKS = 100_000
@@ -198,5 +198,5 @@ def paired_losses(
     def evaluate(params: Any, keys: Array, values: Array) -> dict[str, Array]:
         return jax.lax.map(lambda pk: jax.lax.map(lambda value: at(pk[0], pk[1], value), values), (params, keys))
 
-    found = jax.device_get(evaluate(params, keys, np.atleast_1d(np.asarray(settings, float))))
-    return {name: v if np.ndim(settings) else v[:, 0] for name, v in found.items()}
+    losses = jax.device_get(evaluate(params, keys, np.atleast_1d(np.asarray(settings, float))))
+    return {name: v if np.ndim(settings) else v[:, 0] for name, v in losses.items()}

@@ -24,8 +24,8 @@ def main() -> int:
         print(f"  {figure:24}{shorten(line, COLUMNS - 26, placeholder=' …')}")
         before = paper
     print("\nOne of them: python -m experiments.von_oswald.one_step --preset=quick; --help explains each.")
-    if said := machine.in_the_way() if listed else "error: there are no experiments beside icl_lab":
-        print(said, file=sys.stderr)
+    if message := machine.in_the_way() if listed else "error: there are no experiments beside icl_lab":
+        print(message, file=sys.stderr)
     return 0 if listed else 1
 
 
@@ -46,13 +46,13 @@ def first_screen(readme: str) -> str:
 
 def experiments() -> dict[str, str]:
     """The first line of what each binary beside this package says of itself, by name; none where there is none."""
-    found = {}
+    lines = {}
     for path in sorted((Path(__file__).resolve().parents[1] / "experiments").glob("[!.]*/[!.]*.py")):
         text = path.read_text(encoding="utf-8")
         if re.search(r"^EXPERIMENT\b.*=", text, re.M):
             first = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0].removesuffix(".")
-            found[f"{path.parent.name}.{path.stem}"] = re.sub(r" \([^()]*\)$", "", first)
-    return found
+            lines[f"{path.parent.name}.{path.stem}"] = re.sub(r" \([^()]*\)$", "", first)
+    return lines
 
 
 def _readme() -> str:

@@ -56,20 +56,20 @@ def speaking() -> Iterator[None]:
 
 def cores() -> int:
     """How many cores this process may use: those it is bound to, or as many as its cgroups give it the time of."""
-    found: list[float] = [len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1]
+    limits: list[float] = [len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1]
     for group in _cgroups("cpu"):
         limit = _numbers(group / "cpu.max")
         limit = limit or _numbers(group / "cpu.cfs_quota_us") + _numbers(group / "cpu.cfs_period_us")
-        found += [limit[0] / limit[1]] if len(limit) == 2 and min(limit) > 0 else []
-    return math.ceil(min(found))
+        limits += [limit[0] / limit[1]] if len(limit) == 2 and min(limit) > 0 else []
+    return math.ceil(min(limits))
 
 
 def memory() -> float:
     """Bytes of this machine, or of the smallest cgroup (a container, a job) that the process is in."""
-    found = [float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")]
+    limits = [float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")]
     for group, name in itertools.product(_cgroups("memory"), ("memory.max", "memory.limit_in_bytes")):
-        found += _numbers(group / name)
-    return min(found)
+        limits += _numbers(group / name)
+    return min(limits)
 
 
 def processor() -> str:
@@ -77,10 +77,10 @@ def processor() -> str:
     try:
         with open(PROCESSOR, encoding="utf-8", errors="replace") as lines:
             first = itertools.takewhile(str.strip, lines)
-            said = "".join(line for line in first if line.startswith(("model name", "flags", "CPU part", "Features")))
+            traits = "".join(line for line in first if line.startswith(("model name", "flags", "CPU part", "Features")))
     except OSError:
-        said = platform.processor()
-    return f"{platform.system()}-{platform.machine()}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
+        traits = platform.processor()
+    return f"{platform.system()}-{platform.machine()}-{hashlib.sha256(traits.encode()).hexdigest()[:8]}"
 
 
 def compiled_programs(root: Path) -> Path:
@@ -100,8 +100,8 @@ def vectors() -> str:
     caps = [cap.upper() for cap in re.findall(rf"{CAP}(\w+)", os.environ.get("XLA_FLAGS", ""))]
     if caps and caps[-1] in allowed:  # others, as AMX, are wider than these
         allowed = allowed[: allowed.index(caps[-1]) + 1]
-    found = [name for name in allowed if WIDTHS[name] in has]
-    return found[-1] if platform.machine() == "x86_64" and found else platform.machine()
+    widths = [name for name in allowed if WIDTHS[name] in has]
+    return widths[-1] if platform.machine() == "x86_64" and widths else platform.machine()
 
 
 def peak_memory() -> int:
@@ -126,15 +126,15 @@ def in_the_way() -> str:
 
 def _cgroups(controller: str) -> list[Path]:
     """The folders of the cgroups (v2 and v1) that this process is in, each up to the root."""
-    found = []
+    folders = []
     with contextlib.suppress(OSError):
         for line in OF_PROCESS.read_text(encoding="utf-8").splitlines():
             _, controllers, place = line.split(":", 2)
             if not controllers or controller in controllers.split(","):
                 root = CGROUPS / controller if controllers else CGROUPS
                 inner = root / place.lstrip("/")
-                found += [inner, *(folder for folder in inner.parents if folder.is_relative_to(root))]
-    return found
+                folders += [inner, *(folder for folder in inner.parents if folder.is_relative_to(root))]
+    return folders
 
 
 def _numbers(path: Path) -> list[float]:

@@ -21,8 +21,8 @@ def cholesky(matrix: Array) -> Array:
 
     def column(j: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         rest, root = state
-        found = jnp.where(jnp.arange(d) < j, 0, rest[:, j] / jnp.sqrt(rest[j, j]))
-        return rest - found[:, None] * found[None], root.at[:, j].set(found)
+        entries = jnp.where(jnp.arange(d) < j, 0, rest[:, j] / jnp.sqrt(rest[j, j]))
+        return rest - entries[:, None] * entries[None], root.at[:, j].set(entries)
 
     return jax.lax.fori_loop(0, d, column, (matrix, jnp.zeros_like(matrix)))[1]
 
@@ -30,8 +30,8 @@ def cholesky(matrix: Array) -> Array:
 def forward(root: Array, right: Array) -> Array:
     """L^-1 B for a lower triangular L: (D, D), (D, O) -> (D, O)."""
 
-    def row(j: Array, found: Array) -> Array:
-        return found.at[j].set((right[j] - root[j] @ found) / root[j, j])
+    def row(j: Array, solution: Array) -> Array:
+        return solution.at[j].set((right[j] - root[j] @ solution) / root[j, j])
 
     return jax.lax.fori_loop(0, root.shape[0], row, jnp.zeros_like(right))
 
@@ -54,14 +54,14 @@ def orthonormal(columns: Array) -> Array:
     """(D, K) orthonormal columns that span the same space, by Gram-Schmidt twice; zero for one that adds nothing."""
     floor = 10 * max(columns.shape) * jnp.finfo(columns.dtype).eps
 
-    def column(j: Array, found: Array) -> Array:
+    def column(j: Array, basis: Array) -> Array:
         rest = columns[:, j]
-        own = jnp.linalg.norm(rest)
+        norm = jnp.linalg.norm(rest)
         for _ in range(2):
-            rest = rest - found @ (found.T @ rest)
+            rest = rest - basis @ (basis.T @ rest)
         size = jnp.linalg.norm(rest)
-        new = size > floor * own
-        return found.at[:, j].set(jnp.where(new, rest / jnp.where(new, size, 1), 0))
+        new = size > floor * norm
+        return basis.at[:, j].set(jnp.where(new, rest / jnp.where(new, size, 1), 0))
 
     return jax.lax.fori_loop(0, columns.shape[1], column, jnp.zeros_like(columns))
 
@@ -82,9 +82,9 @@ def rotated(matrix: Array) -> tuple[Array, Array]:
     def meeting(_: int, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         left, right, worst = state
         a, b = jnp.sum(left[:, :n] ** 2, axis=1), jnp.sum(right[:, :n] ** 2, axis=1)
-        product, there = jnp.sum(left[:, :n] * right[:, :n], axis=1), jnp.minimum(a, b) > null
-        cosine = jnp.where(there, jnp.abs(product) / jnp.sqrt(jnp.where(there, a * b, 1)), 0)
-        most = jnp.where(there, jnp.maximum(a, b), 1)
+        product, nonzero = jnp.sum(left[:, :n] * right[:, :n], axis=1), jnp.minimum(a, b) > null
+        cosine = jnp.where(nonzero, jnp.abs(product) / jnp.sqrt(jnp.where(nonzero, a * b, 1)), 0)
+        most = jnp.where(nonzero, jnp.maximum(a, b), 1)
         apart, double = (b - a) / most, jnp.where(cosine > eps, 2 * product / most, 0)
         below = jnp.abs(apart) + jnp.sqrt(apart**2 + double**2)
         tangent = jnp.where(apart < 0, -double, double) / jnp.where(below > 0, below, 1)
@@ -107,8 +107,8 @@ def rotated(matrix: Array) -> tuple[Array, Array]:
 
     start = both[:half], both[half:], jnp.full((), jnp.inf, matrix.dtype), jnp.zeros((), jnp.int32)
     left, right, _, _ = jax.lax.while_loop(going, sweep, start)
-    found = jnp.concatenate([left, right])[:d].T  # behind a sweep all are in their places
-    return unit * found[:n], found[n:]
+    columns = jnp.concatenate([left, right])[:d].T  # behind a sweep all are in their places
+    return unit * columns[:n], columns[n:]
 
 
 def power_of_two(values: Array) -> Array:
@@ -126,8 +126,8 @@ def singular(matrix: Array) -> tuple[Array, Array, Array]:
     values = unit * jnp.linalg.norm(columns / unit, axis=0)
     order = jnp.argsort(-values)
     columns, values, basis = columns[:, order], values[order], basis[:, order]
-    there = values[None] > 0
-    return jnp.where(there, columns / jnp.where(there, values[None], 1), 0), values, basis
+    nonzero = values[None] > 0
+    return jnp.where(nonzero, columns / jnp.where(nonzero, values[None], 1), 0), values, basis
 
 
 def pseudo_inverse(matrix: Array) -> Array:
@@ -142,8 +142,8 @@ def _pseudo_inverse(matrix: Array) -> Array:
     if matrix.shape[0] < matrix.shape[1]:
         return _pseudo_inverse(matrix.T).T
     u, values, v = singular(matrix)
-    there = values > 10 * max(matrix.shape) * jnp.finfo(matrix.dtype).eps * values[0]
-    return v @ (jnp.where(there, 1 / jnp.where(there, values, 1), 0)[:, None] * u.T)
+    nonzero = values > 10 * max(matrix.shape) * jnp.finfo(matrix.dtype).eps * values[0]
+    return v @ (jnp.where(nonzero, 1 / jnp.where(nonzero, values, 1), 0)[:, None] * u.T)
 
 
 @_pseudo_inverse.defjvp

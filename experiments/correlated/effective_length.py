@@ -86,7 +86,7 @@ LEAST_SQUARES = quantity("least_squares", "member", "tested")
 
 
 class Law(NamedTuple):
-    """The law of the contexts of one training."""
+    """The distribution of the contexts of one training."""
 
     length: int
     correlation: Any
@@ -94,21 +94,21 @@ class Law(NamedTuple):
 
 
 def laws(config: Config) -> dict[str, Law]:
-    """The law of every training."""
-    found = {f"correlation_{c:g}": Law(config.context_length, c) for c in config.correlations}
+    """The task distribution of every training."""
+    by_name = {f"correlation_{c:g}": Law(config.context_length, c) for c in config.correlations}
     for n in config.lengths:
         c = correlation_of(n, config.effective)
-        found[f"equal_{n}"] = Law(n, c)
+        by_name[f"equal_{n}"] = Law(n, c)
         if config.label_noise:
-            found[f"noisy_{n}"] = Law(n, c, config.label_noise)
-    return found
+            by_name[f"noisy_{n}"] = Law(n, c, config.label_noise)
+    return by_name
 
 
 def closed_form(config: Config, trained: Law, tested: Law | None = None) -> tuple[np.ndarray, float]:
-    """(D, D) the best A for a law, and its error under another (None: the same)."""
+    """(D, D) the best A for a distribution, and its error under another (None: the same)."""
 
-    def sizes(law: Law) -> tuple[float, float]:
-        return effective_length(law.length, law.correlation), effective_noise(*law)
+    def sizes(distribution: Law) -> tuple[float, float]:
+        return effective_length(distribution.length, distribution.correlation), effective_noise(*distribution)
 
     lam = covariance(config)
     (n, s), (m, noise) = sizes(trained), sizes(tested or trained)
@@ -117,72 +117,72 @@ def closed_form(config: Config, trained: Law, tested: Law | None = None) -> tupl
 
 
 def sampler(config: Config, law: Law) -> Sampler:
-    """The contexts of a law, whose correlation and noise may be traced."""
+    """The contexts of a distribution, whose correlation and noise may be traced."""
     independent = gaussian_regression(context_length=law.length, covariance=covariance(config), label_noise=law.noise)
     return correlated_context(independent, law.correlation)
 
 
 def trainings(config: Config) -> Table:
-    """The layer under every law; laws of one N are one program, whose arguments they are."""
+    """The layer under every distribution; those of one N are one program, whose arguments they are."""
 
-    def planned(stage: int, law: Law) -> Training:
-        moving = {name: jnp.full(config.members, getattr(law, name)) for name in ("correlation", "noise")}
+    def planned(stage: int, distribution: Law) -> Training:
+        moving = {name: jnp.full(config.members, getattr(distribution, name)) for name in ("correlation", "noise")}
         return training.planned(
-            replace(config, context_length=law.length), lsa(len(config.spectrum), config.init_scale),
+            replace(config, context_length=distribution.length), lsa(len(config.spectrum), config.init_scale),
             keys=member_keys(config, stage), settings=moving, optimizer=training.falling_adam(config.steps),
-            sampler_of=lambda _, now: sampler(config, law._replace(**now)),
+            sampler_of=lambda _, now: sampler(config, distribution._replace(**now)),
         )  # fmt: skip
 
-    return {name: planned(stage, law) for stage, (name, law) in enumerate(laws(config).items())}
+    return {name: planned(stage, distribution) for stage, (name, distribution) in enumerate(laws(config).items())}
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
-    """Errors of every layer on its own law, of some under every correlation; their A; their names."""
+    """Errors of every layer on its own distribution, of some under every correlation; their A; their names."""
     learners, power = lambda params: {"trained": partial(predictions, params)}, sum(config.spectrum)
-    for stage, (name, law) in enumerate(laws(config).items()):
+    for stage, (name, distribution) in enumerate(laws(config).items()):
         kind, at = name.split("_")
         fit, keys = fits[name], member_keys(config, 900 + stage)
-        best, error = closed_form(config, law)
-        facts = {"correlation": law.correlation, "rate": float(np.diag(best).mean()), "error": error}
+        best, error = closed_form(config, distribution)
+        facts = {"correlation": distribution.correlation, "rate": float(np.diag(best).mean()), "error": error}
         yield "facts", {name: facts}
         if kind != "correlation":
-            found = paired_losses(learners, always(sampler(config, law)), fit.params, keys, config.risk_tasks)
-            yield ERROR.at(kind=kind, n=at), 2 * found["trained"] / power
+            losses = paired_losses(learners, always(sampler(config, distribution)), fit.params, keys, config.risk_tasks)
+            yield ERROR.at(kind=kind, n=at), 2 * losses["trained"] / power
             continue
         if not stage:
             yield STEPS, fit.steps
         yield LOSS.at(at=at), fit.metrics["loss"]
         yield PRODUCT.at(at=at), np.asarray(product(fit.params), np.float64)
         tested = np.asarray(config.correlations)
-        shifted = lambda c: sampler(config, law._replace(correlation=c))  # noqa: B023, E731
-        found = paired_losses(learners, shifted, fit.params, keys, config.risk_tasks, tested)
-        yield SHIFT.at(at=at), 2 * found["trained"] / power
+        shifted = lambda c: sampler(config, distribution._replace(correlation=c))  # noqa: B023, E731
+        losses = paired_losses(learners, shifted, fit.params, keys, config.risk_tasks, tested)
+        yield SHIFT.at(at=at), 2 * losses["trained"] / power
         if config.identified:
-            yield NAMED.at(at=at), identification(config, law, fit.params)
+            yield NAMED.at(at=at), identification(config, distribution, fit.params)
     yield LEAST_SQUARES, _least_squares(config)
 
 
 def identification(config: Config, law: Law, params: dict) -> dict[str, np.ndarray]:
     """(M,) of every member: whether it is named one step of GD, at which rate, and how far from rotation invariant."""
-    members = functions(lambda own: partial(predictions, own), params, config.members)
-    found = identify(
+    members = functions(lambda one: partial(predictions, one), params, config.members)
+    verdicts = identify(
         members, context_length=law.length, input_size=len(config.spectrum), sampler=sampler(config, law)
     ).members
     return {
-        "named": np.array([float(m.family == "GD" and m.steps == 1) for m in found]),
-        "learning_rate": np.array([m.parameters.get("learning_rate", np.nan) for m in found]),
-        "asymmetry": np.array([m.asymmetry for m in found]),
+        "named": np.array([float(m.family == "GD" and m.steps == 1) for m in verdicts]),
+        "learning_rate": np.array([m.parameters.get("learning_rate", np.nan) for m in verdicts]),
+        "asymmetry": np.array([m.asymmetry for m in verdicts]),
     }
 
 
 def _least_squares(config: Config) -> np.ndarray:
     """(M, tested) error of least squares at every correlation; each member has its own prompts."""
     learners = lambda _: {"found": jax.vmap(least_squares())}  # noqa: E731
-    found = paired_losses(
+    losses = paired_losses(
         learners, lambda c: sampler(config, Law(config.context_length, c)), jnp.zeros(config.members),
         member_keys(config, 990), config.eval_tasks, np.asarray(config.correlations),
     )  # fmt: skip
-    return 2 * found["found"] / sum(config.spectrum)
+    return 2 * losses["found"] / sum(config.spectrum)
 
 
 EXPERIMENT = Experiment(

@@ -17,7 +17,7 @@ def config_of(record: Record) -> binary.Config:
 
 
 def law_at(config: binary.Config, c: float) -> binary.Law:
-    """The law of the layer trained at a correlation."""
+    """The task distribution of the layer trained at a correlation."""
     if c not in config.correlations:
         raise NotRun(f"correlation {c:g}")
     return binary.laws(config)[f"correlation_{c:g}"]
@@ -34,8 +34,8 @@ def error(record: Record, trained: float, tested: float) -> np.ndarray:
 def over_closed_form(record: Record, trained: float, tested: float) -> np.ndarray:
     """(M,) that error over the closed form's."""
     config = config_of(record)
-    found = error(record, trained, tested)
-    return found / binary.closed_form(config, law_at(config, trained), law_at(config, tested))[1]
+    errors = error(record, trained, tested)
+    return errors / binary.closed_form(config, law_at(config, trained), law_at(config, tested))[1]
 
 
 @of_record
@@ -70,8 +70,8 @@ def off_identity(record: Record, c: float) -> np.ndarray:
     config = config_of(record)
     best = binary.closed_form(config, law_at(config, c))[0]
     best = best / np.diag(best).mean()
-    own = binary.PRODUCT(record, at=f"{c:g}") / rate(record, c)[:, None, None]
-    return np.linalg.norm(own - best, axis=(1, 2)) / np.linalg.norm(best)
+    product = binary.PRODUCT(record, at=f"{c:g}") / rate(record, c)[:, None, None]
+    return np.linalg.norm(product - best, axis=(1, 2)) / np.linalg.norm(best)
 
 
 def of_kind(record: Record, kind: str, n: int) -> np.ndarray:
@@ -215,9 +215,9 @@ def _lengths(axes: Axes, record: Record) -> None:
         n = effective_length(config.context_length, c)
         panels.bars(axes, [n], error(record, c, c)[:, None], f"c = {c:g}, N = {config.context_length}", look)
     look = panels.SERIES[4]
-    each = np.stack([of_kind(record, "equal", n) for n in config.lengths], axis=1)
+    errors = np.stack([of_kind(record, "equal", n) for n in config.lengths], axis=1)
     label = f"N = {', '.join(map(str, config.lengths))}"
-    panels.bars(axes, np.full(len(config.lengths), config.effective), each, label, look)
+    panels.bars(axes, np.full(len(config.lengths), config.effective), errors, label, look)
     fine = np.linspace(1, config.context_length, 60)
     axes.plot(fine, [_independent(config, n) for n in fine], **THEORY, label="theory")
     axes.set(xlabel=r"effective length $N^2/\mathrm{tr} K^2$", ylabel="error", ylim=(0, 1))
@@ -235,7 +235,7 @@ def _shifts(axes: Axes, record: Record) -> None:
     for look, c in zip(panels.SERIES, config.correlations):
         panels.bars(axes, config.correlations, binary.SHIFT(record, at=f"{c:g}"), f"trained at c = {c:g}", look)
         tested = [
-            binary.closed_form(config, law_at(config, c), binary.Law(config.context_length, now))[1] for now in fine
+            binary.closed_form(config, law_at(config, c), binary.Law(config.context_length, other))[1] for other in fine
         ]
         axes.plot(fine, tested, **THEORY | {"color": look["color"]})
     axes.set(
@@ -247,9 +247,9 @@ def _shifts(axes: Axes, record: Record) -> None:
 def _collapse(axes: Axes, record: Record) -> None:
     config = config_of(record)
     noisy = ("noisy", f"noise {config.label_noise:g}")
-    for look, (kind, said) in zip(panels.SERIES[1:], [("equal", "no noise"), noisy][: 2 if config.label_noise else 1]):
-        each = np.stack([of_kind(record, kind, n) for n in config.lengths], axis=1)
-        panels.bars(axes, config.lengths, each, said, look)
+    for look, (kind, label) in zip(panels.SERIES[1:], [("equal", "no noise"), noisy][: 2 if config.label_noise else 1]):
+        errors = np.stack([of_kind(record, kind, n) for n in config.lengths], axis=1)
+        panels.bars(axes, config.lengths, errors, label, look)
         exact = [record.metrics[f"{kind}_{n}"]["error"] for n in config.lengths]
         axes.plot(config.lengths, exact, **THEORY | {"color": look["color"]})
     axes.set(xlabel=f"examples N, of effective length {config.effective:g}", ylabel="error", xscale="log")

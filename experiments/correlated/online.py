@@ -158,10 +158,10 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
             yield NAMED.at(who=who), named(config, drawn, params, learner)
 
 
-def _beside(config: Config, own: dict) -> Mapping[str, BatchLearner]:
+def _beside(config: Config, trained: dict) -> Mapping[str, BatchLearner]:
     """The layer, Kaczmarz, and Kaczmarz with a momentum of 0.3."""
     beside = {"kaczmarz": built(config, 1.0), "hasty": built(config, 1.0, 0.3)}
-    return {"error": partial(online, own)} | {name: partial(online, params) for name, params in beside.items()}
+    return {"error": partial(online, trained)} | {name: partial(online, params) for name, params in beside.items()}
 
 
 def tails(config: Config, drawn: Sampler, keys: Array) -> dict[str, np.ndarray]:
@@ -169,23 +169,23 @@ def tails(config: Config, drawn: Sampler, keys: Array) -> dict[str, np.ndarray]:
 
     @jax.jit
     def share(key: Array) -> dict[str, Array]:
-        sample, found = drawn(key, config.drawn), {}
+        sample, shares = drawn(key, config.drawn), {}
         for name, rate in (("as_they_are", 1 / (config.input_size + 2)), ("normalised", 1.0)):
-            said = online(built(config, rate), sample.prompt, normalised=name == "normalised")
-            errors = jnp.sort(((said - sample.target) ** 2)[:, 0])
-            found[name] = errors[-max(1, config.drawn // 1000) :].sum() / errors.sum()
-        return found
+            predictions = online(built(config, rate), sample.prompt, normalised=name == "normalised")
+            errors = jnp.sort(((predictions - sample.target) ** 2)[:, 0])
+            shares[name] = errors[-max(1, config.drawn // 1000) :].sum() / errors.sum()
+        return shares
 
-    return {name: np.asarray(found) for name, found in jax.lax.map(share, keys).items()}
+    return {name: np.asarray(value) for name, value in jax.lax.map(share, keys).items()}
 
 
 def named(config: Config, drawn: Sampler, params: dict, learner: Callable[[dict], BatchLearner]) -> np.ndarray:
     """(M,) whether ``identify`` calls a layer normalised LMS."""
-    found = identify(
+    result = identify(
         functions(learner, params, config.members), context_length=config.context_length, input_size=config.input_size,
         sampler=drawn,
     )  # fmt: skip
-    return np.array([float(member.family == "normalised LMS") for member in found.members])
+    return np.array([float(member.family == "normalised LMS") for member in result.members])
 
 
 EXPERIMENT = Experiment(

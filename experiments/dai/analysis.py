@@ -103,8 +103,8 @@ class Subject(NamedTuple):
 
     def read(self, weights: Weights | None, task: EncodedTask, setting: str, patch: Patch | None = None) -> Any:
         """``programs.states`` of the network with these weights, of one (without a leading axis) or None: its own."""
-        own = own_weights(self.params) if weights is None else rows(weights, None)
-        return rows(self.read_all(own, task, setting, patch), 0)
+        batched = own_weights(self.params) if weights is None else rows(weights, None)
+        return rows(self.read_all(batched, task, setting, patch), 0)
 
     def read_all(self, weights: Weights, task: EncodedTask, setting: str, patch: Patch | None = None) -> NetworkStates:
         """Of F networks."""
@@ -121,11 +121,11 @@ def subjects(
         "development": config.development_queries, "test": config.test_queries,
     }  # fmt: skip
     how = (config.jobs_at_once, config.prompts_at_once, config.position, others or {})
-    found = []
+    by_task = []
     for t, of_task in enumerate(jax.random.split(key, len(HELD_OUT))):
         material = toy_material(of_task, network.languages, rows(network.tasks, t), **sizes)
-        found.append(Subject(network.module, network.params, material, *how))
-    return found
+        by_task.append(Subject(network.module, network.params, material, *how))
+    return by_task
 
 
 class Chosen(NamedTuple):
@@ -166,22 +166,22 @@ def choose(
     shown = searched if count is None else with_demonstrations(searched, range(count))
     zero_shot, in_context = subject.read(None, searched, "zero_shot"), subject.read(None, shown, "in_context")
     most = joined_sizes(relative_sizes(zero_shot.output, in_context.output))
-    found: list[dict[str, Floats]] = []
-    for part, own in subject.tuned(jobs_of(searched, config.rates, count), **how):
+    by_rate: list[dict[str, Floats]] = []
+    for part, valid in subject.tuned(jobs_of(searched, config.rates, count), **how):
         read = subject.read_all(part.weights, searched, "zero_shot")
         logs = np.asarray(right_log_probabilities(read.candidate_logits, searched))
         hits = right(np.asarray(read.candidate_logits), searched.targets)
-        for i in range(own):
-            one = {"logs": logs[i], "accuracy": hits[i].mean(),
+        for i in range(valid):
+            scores = {"logs": logs[i], "accuracy": hits[i].mean(),
                    "size": joined_sizes(relative_sizes(zero_shot.output, read.output[i]))}  # fmt: skip
             if key is not None:
                 similar, _ = compared(
                     key, subject.params, zero_shot, in_context, rows(read, i), part.queries[i], searched,
                     config.baseline, config.top,
                 )  # fmt: skip
-                one |= {name: present_mean(values, 0) for name, values in similar.items()}
-            found.append(one)
-    path = {name: np.stack([one[name] for one in found]) for name in found[0]}
+                scores |= {name: present_mean(values, 0) for name, values in similar.items()}
+            by_rate.append(scores)
+    path = {name: np.stack([one[name] for one in by_rate]) for name in by_rate[0]}
     choice = chosen_rate(path["logs"], path["size"], float(most))
     path["log_probability"] = path.pop("logs").mean(1)
     return Chosen(s, material.sets[s], task, config.rates[choice.rate], config.rates[choice.free], path)
@@ -215,10 +215,10 @@ def right(logits: Floats, targets: ArrayLike) -> NDArray[np.bool_]:
 
 def jobs_of(task: EncodedTask, rates: ArrayLike, first: int | None = None) -> Jobs:
     """Fine-tuning on the demonstrations of a task, or the first of them, at each of some rates."""
-    each, count = np.atleast_1d(np.asarray(rates, np.float32)), len(task.examples)
+    grid, count = np.atleast_1d(np.asarray(rates, np.float32)), len(task.examples)
     taken = np.arange(count) < (count if first is None else first)
-    examples, lengths = (np.repeat(leaf[None], len(each), axis=0) for leaf in (task.examples, task.example_lengths))
-    return Jobs(examples, lengths, np.where(taken[None], each[:, None], np.float32(0)))
+    examples, lengths = (np.repeat(leaf[None], len(grid), axis=0) for leaf in (task.examples, task.example_lengths))
+    return Jobs(examples, lengths, np.where(taken[None], grid[:, None], np.float32(0)))
 
 
 def joined_jobs(parts: Sequence[Jobs]) -> Jobs:

@@ -86,13 +86,13 @@ def claims_by_encoding(
       more: keywords of the claim.
     """
 
-    def claim_of(positions: str, name: str, **own: Any) -> Claim:
+    def claim_of(positions: str, name: str, **overrides: Any) -> Claim:
         def value(record: Record) -> np.ndarray:
-            found = network_means(of(record, positions) - (over(record, positions) if over else 0))
-            return np.where(learned(record, positions), found, np.nan) if gate else found
+            means = network_means(of(record, positions) - (over(record, positions) if over else 0))
+            return np.where(learned(record, positions), means, np.nan) if gate else means
 
         control = (lambda record: network_means(over(record, positions))) if over else None
-        options = {"minimum_members": TEN if gate else 2, "control": control} | more | own
+        options = {"minimum_members": TEN if gate else 2, "control": control} | more | overrides
         return judged(name, statement, value, where=f"{where}; {positions}", **options)
 
     claims = [claim_of(MAIN, name)]

@@ -62,8 +62,8 @@ def of_task(
     for s, (one, other) in enumerate(zip(chosen, elsewhere)):
         of_set = jax.random.fold_in(of_rows, s)
         table = controls.readings(of_set, subject, one, config, config.controls, other)
-        own = jax.random.fold_in(of_metrics, s)
-        by_set.append({name: controls.metrics(own, reading, one.task, config) for name, reading in table.items()})
+        score_key = jax.random.fold_in(of_metrics, s)
+        by_set.append({name: controls.metrics(score_key, reading, one.task, config) for name, reading in table.items()})
         free = subject.tuned_once(analysis.jobs_of(one.task, one.free_rate))
         free_accuracy = analysis.accuracy(subject.read(free.weights, one.task, "zero_shot"), one.task)
         beside.append({
@@ -80,14 +80,14 @@ def of_task(
         "mismatch": np.abs(over_sets["mismatch"]).max(0),
         "row_rate": np.exp(np.log(over_sets["row_rate"]).mean(0)),
     }
-    targets, found = chosen[0].task.targets, {name: joined([one[name] for one in by_set]) for name in by_set[0]}
+    targets, by_row = chosen[0].task.targets, {name: joined([one[name] for one in by_set]) for name in by_set[0]}
     whole, undefined = [], []
-    for name, row in found.items():
+    for name, row in by_row.items():
         numbers, reasons = row_numbers(row, targets)
         whole.append(numbers)
         undefined += [f"{name} {metric}: {why}" for metric, why in reasons.items()]
-    parts = [[retested(row, targets, half) for row in found.values()] for half in (0, 1)]
-    paper = found[PAPER]
+    parts = [[retested(row, targets, half) for row in by_row.values()] for half in (0, 1)]
+    paper = by_row[PAPER]
     every = {"in_context": paper.hits[1].mean(-1), "finetuned": paper.hits[2].mean(-1)}
     zero_shot = paper.hits[0].mean()
     between = analysis.accuracies_by_demonstrations(subject, config, config.counts, config.curve_sets)
@@ -97,7 +97,7 @@ def of_task(
         "zero_shot": zero_shot, **{name: values.mean() for name, values in every.items()}, "by_set": every, **rates,
         "chance": np.array(1 / classes), "ceiling": np.array(subject.material.ceiling),
         "curve": {name: _curve(zero_shot, some, between_all[name]) for name, some in zip(every, between)},
-        **{name: np.stack([present_mean(row.similarities[name], (0, 1)) for row in found.values()])
+        **{name: np.stack([present_mean(row.similarities[name], (0, 1)) for row in by_row.values()])
            for name in SIMILARITIES},
         **{name: np.array([one[name] for one in whole]) for name in NUMBERS},
         "retest": {name: np.array([[row[name] for row in part] for part in parts]) for name in parts[0][0]},
@@ -125,7 +125,7 @@ def carried(subject: Subject, reading: Reading, task: EncodedTask) -> dict[str, 
     with np.errstate(invalid="ignore", divide="ignore"):
         sized = np.nan_to_num(np.asarray(changes["finetuned"]) * (length["in_context"] / length["finetuned"]))
     layers = base.output.shape[1]
-    found = {}
+    by_reading = {}
     for name, change in (changes | {"finetuned_sized": sized}).items():
         put = lambda chosen, change=change: subject.read(  # noqa: E731
             None, task, "zero_shot", Patch(base.output + change, chosen)
@@ -135,15 +135,15 @@ def carried(subject: Subject, reading: Reading, task: EncodedTask) -> dict[str, 
         if hasattr(reading, name):
             gains["answer"] = scores(getattr(reading, name)) - before
         measures = enumerate(("accuracy", "log_probability"))
-        found[name] = {measure: {place: gain[..., m] for place, gain in gains.items()} for m, measure in measures}
-    return found
+        by_reading[name] = {measure: {place: gain[..., m] for place, gain in gains.items()} for m, measure in measures}
+    return by_reading
 
 
 def alpha(reading: Reading, other: Reading) -> dict[str, Floats]:
     """Cosines of what two kinds of fine-tuning change, mean over questions and layers: of attention ``scores`` (alpha
     of Deutch et al. 2024), and of ``outputs``."""
-    found = updates_compared(reading.zero_shot, reading.finetuned, other.finetuned)
-    return {name: present_mean(values, None) for name, values in found.items()}
+    cosines = updates_compared(reading.zero_shot, reading.finetuned, other.finetuned)
+    return {name: present_mean(values, None) for name, values in cosines.items()}
 
 
 def joined(rows: list[controls.Measured]) -> controls.Measured:
@@ -156,13 +156,13 @@ def joined(rows: list[controls.Measured]) -> controls.Measured:
 
 def row_numbers(row: controls.Measured, targets: np.ndarray) -> tuple[dict[str, float], dict[str, str]]:
     """``NUMBERS`` of a row; and why a number or a similarity is not defined, by name."""
-    found, undefined = controls.scores(row.said, row.hits, targets)
-    found |= {name: float(values.mean()) for name, values in row.answers.items()}
+    numbers, undefined = controls.scores(row.said, row.hits, targets)
+    numbers |= {name: float(values.mean()) for name, values in row.answers.items()}
     for name, values in row.similarities.items():
         layers = np.flatnonzero(np.isnan(values).all((0, 1)))
         if layers.size and not name.startswith("kendall"):  # which has no value in the first layer
             undefined[name] = f"nothing changed in layers {', '.join(map(str, layers + 1))}"
-    return found, undefined
+    return numbers, undefined
 
 
 def retested(row: controls.Measured, targets: np.ndarray, half: int) -> dict[str, float]:

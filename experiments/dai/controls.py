@@ -132,26 +132,26 @@ def readings(
     paper = Reading(subject.params, zero_shot, in_context, after, tuned.queries, rate, nothing)
 
     def sized(of: Subject, weights: Weights) -> tuple[Weights, Floats]:
-        found, reached = matched(of.network, of.params, weights, task, sizes)
-        return found, np.asarray(reached) / np.maximum(sizes, np.finfo(np.float32).tiny) - 1
+        scaled, reached = matched(of.network, of.params, weights, task, sizes)
+        return scaled, np.asarray(reached) / np.maximum(sizes, np.finfo(np.float32).tiny) - 1
 
     def base(params: Params) -> Reading:
         of = subject._replace(params=params)
-        own = of.tuned_once(jobs_of(task, rate))
-        weights, mismatch = sized(of, own.weights)
+        finetuned = of.tuned_once(jobs_of(task, rate))
+        weights, mismatch = sized(of, finetuned.weights)
         read = (
             of.read(None, task, "zero_shot"),
             of.read(None, task, "in_context"),
             of.read(weights, task, "zero_shot"),
         )
-        return Reading(params, *read, own.queries, rate, mismatch)
+        return Reading(params, *read, finetuned.queries, rate, mismatch)
 
     def update(name: str) -> Reading:
         used = choose(subject, config, chosen.number, objective="local").rate if name == "local_own_rate" else rate
-        own = updates[name](used)
-        weights, mismatch = (own.weights, nothing) if name in UNMATCHED else sized(subject, own.weights)
+        finetuned = updates[name](used)
+        weights, mismatch = (finetuned.weights, nothing) if name in UNMATCHED else sized(subject, finetuned.weights)
         after = subject.read(weights, task, "zero_shot")
-        return paper._replace(finetuned=after, queries=own.queries, rate=used, mismatch=mismatch)
+        return paper._replace(finetuned=after, queries=finetuned.queries, rate=used, mismatch=mismatch)
 
     def noise(rate: float) -> Tuned:
         noisy = _noise(noise_key, subject.params, with_weights(subject.params, tuned.weights))["params"]
@@ -191,10 +191,10 @@ def readings(
         "trained_embeddings": lambda: trained_embeddings(subject.params, _fresh(fresh_key, subject.network)),
         "text": lambda: subject.others["text"],
     }
-    found = {PAPER: paper} | {name: base(bases[name]()) for name in BASES if name in controls}
-    found |= {name: update(name) for name in UPDATES if name in controls}
+    table = {PAPER: paper} | {name: base(bases[name]()) for name in BASES if name in controls}
+    table |= {name: update(name) for name in UPDATES if name in controls}
     read = lambda name: subject.read(None, contexts[name](), "in_context")  # noqa: E731
-    return found | {name: paper._replace(in_context=read(name)) for name in CONTEXTS if name in controls}
+    return table | {name: paper._replace(in_context=read(name)) for name in CONTEXTS if name in controls}
 
 
 _noise, _fresh = jax.jit(random_update), jax.jit(untrained, static_argnums=1)
@@ -231,14 +231,14 @@ def scores(said: np.ndarray, hits: np.ndarray, targets: np.ndarray) -> tuple[dic
     """``SCORES`` of answers (3, S, I) to the same questions behind S sets, all counted alike; and why one is not
     defined, by name. ``mended`` is the share of questions that fine-tuning alone corrects."""
     zero_shot, in_context, finetuned = hits.reshape(3, -1)
-    everywhere = np.broadcast_to(np.asarray(targets, said.dtype), said.shape[1:]).ravel()
-    own, context, tuned = said.reshape(3, -1)
-    found = recall_to_finetuning(zero_shot, finetuned, in_context)
-    found |= agreement_where_wrong(everywhere, own, tuned, context)
-    numbers = {name: score.value for name, score in found.items()}
+    expected = np.broadcast_to(np.asarray(targets, said.dtype), said.shape[1:]).ravel()
+    base, context, tuned = said.reshape(3, -1)
+    by_name = recall_to_finetuning(zero_shot, finetuned, in_context)
+    by_name |= agreement_where_wrong(expected, base, tuned, context)
+    numbers = {name: score.value for name, score in by_name.items()}
     numbers["mended"] = float((finetuned & ~zero_shot).mean())
     numbers |= {f"accuracy_{name}": float(hit.mean()) for name, hit in zip(ACCURACIES, hits)}
-    return numbers, {name: score.reason for name, score in found.items() if score.reason}
+    return numbers, {name: score.reason for name, score in by_name.items() if score.reason}
 
 
 def host_generator(key: Array, use: int = 0) -> np.random.Generator:
@@ -250,13 +250,13 @@ def order_metrics(key: Array, subject: Subject, chosen: Chosen, orders: int) -> 
     """Sensitivity to the order of the demonstrations of a set: numbers by learner, then by measure."""
     task, generator = chosen.task, host_generator(key)
     permuted = [with_demonstrations(task, generator.permutation(len(task.examples)).tolist()) for _ in range(orders)]
-    found = {"in_context": np.stack([subject.read(None, one, "in_context").candidate_logits for one in permuted])}
+    by_learner = {"in_context": np.stack([subject.read(None, one, "in_context").candidate_logits for one in permuted])}
     jobs = joined_jobs([jobs_of(one, chosen.rate) for one in permuted])
     for name, sequential in (("sequential", True), ("full_batch", False)):
         parts = subject.tuned(jobs, sequential=sequential)
-        read = [subject.read_all(part.weights, task, "zero_shot").candidate_logits[:own] for part, own in parts]
-        found[name] = np.concatenate(read)
+        read = [subject.read_all(part.weights, task, "zero_shot").candidate_logits[:valid] for part, valid in parts]
+        by_learner[name] = np.concatenate(read)
     return {
-        name: {measure: np.asarray(value, np.float64) for measure, value in sensitivity(each, task).items()}
-        for name, each in found.items()
+        name: {measure: np.asarray(value, np.float64) for measure, value in sensitivity(logits, task).items()}
+        for name, logits in by_learner.items()
     }

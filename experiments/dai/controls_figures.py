@@ -88,30 +88,30 @@ def all_controls(record: Record, there: list[str]) -> Figure:
     return figure
 
 
-def _draw_rows(axes: Axes, record: Record, there: list[str], metric: str, names: list[str], named: bool) -> None:
+def _draw_rows(axes: Axes, record: Record, schemes: list[str], metric: str, names: list[str], named: bool) -> None:
     """Rows of the table by one metric: networks that learn in context, faint, their mean with a 95 % interval."""
     title, floor, floor_name = METRICS[metric]
     first = int(metric in FROM_SECOND)
-    for p, positions in enumerate(there):
+    for p, positions in enumerate(schemes):
         passed, look = learned(record, positions), SERIES[p]
         ends: dict[str, list] = {"y": [], "mean": [], "low": [], "high": []}
         for r, name in enumerate(names):
-            y = len(names) - 1 - r + 0.36 * ((len(there) - 1) / 2 - p)
-            values, under = (
+            y = len(names) - 1 - r + 0.36 * ((len(schemes) - 1) / 2 - p)
+            values, floors = (
                 network_means(of_row(record, one, name, positions)[..., int(one in FROM_SECOND) * first :])[passed]
                 if one else np.zeros(0)
                 for one in (metric, floor)
             )  # fmt: skip
-            values, under = values[np.isfinite(values)], under[np.isfinite(under)]
+            values, floors = values[np.isfinite(values)], floors[np.isfinite(floors)]
             if not values.size:
                 continue
             axes.plot(values, np.full(values.size, y), ".", color=look["color"], alpha=0.25, markersize=3)
             mean, (low, high) = t_interval(values)
             for key, value in zip(ends, (y, mean, mean - low, high - mean)):
                 ends[key].append(value if np.isfinite(value) else 0.0)
-            if under.size:
+            if floors.size:
                 label = floor_name if not (r or p) else None
-                axes.plot([under.mean()] * 2, [y - 0.18, y + 0.18], color="0.35", linewidth=1.5, label=label)
+                axes.plot([floors.mean()] * 2, [y - 0.18, y + 0.18], color="0.35", linewidth=1.5, label=label)
         style = {"color": look["color"], "marker": look["marker"], "linestyle": "", "label": gate_of(record, positions)}
         axes.errorbar(ends["mean"], ends["y"], xerr=[ends["low"], ends["high"]], markersize=4, capsize=2, **style)
     axes.set_title(title)

@@ -43,12 +43,12 @@ def best_heavy_balls(
     """
     spectrum = oracle.context_eigenvalues(key, contexts, context_length=context_length, input_size=input_size)
     learners: dict[str, BatchLearner] = {}
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for count in steps:
         tuned = tune_heavy_ball(spectrum, count, context_length=context_length, input_variance=VARIANCE)
         learners[f"heavy_ball_{count}"] = jax.vmap(heavy_ball(tuned.learning_rate, tuned.momentum, count))
-        found[f"heavy_ball_{count}"] = dataclasses.asdict(tuned)
-    return learners, found
+        settings[f"heavy_ball_{count}"] = dataclasses.asdict(tuned)
+    return learners, settings
 
 
 def pass_over_demonstrations(mixing: Array, input_size: int) -> BatchLearner:

@@ -71,20 +71,20 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     Raises:
       FlagError: where the networks are not there.
     """
-    each = every_network(config, fits, ASKED)
-    found = [(positions, of_network(key, network, config)) for positions, key, network in each]
+    networks = every_network(config, fits, ASKED)
+    by_network = [(positions, of_network(key, network, config)) for positions, key, network in networks]
     keys, sizes = member_keys(config, ASKED), (config.steps, config.inputs, config.outputs)
     yield DESCENT, {kind: np.array([descent_error(key, *sizes, kind) for key in keys]) for kind in PRECISIONS}
-    yield by_positions(found)
+    yield by_positions(by_network)
     yield "facts", {"tasks": [task.stands_for for task in HELD_OUT], "networks": source_digest(config.networks)}
 
 
 def of_network(key: Array, networks: Networks, config: Config) -> dict[str, np.ndarray]:
     """Metrics of one network: (6, L, H) means over questions, identities the largest error; of fine-tuning (6, H)."""
-    found = []
-    for t, own in enumerate(jax.random.split(key, len(HELD_OUT))):
+    by_task = []
+    for t, task_key in enumerate(jax.random.split(key, len(HELD_OUT))):
         material = toy_material(
-            own, networks.languages, rows(networks.tasks, t), seeds=(1,), demonstrations=config.demonstrations,
+            task_key, networks.languages, rows(networks.tasks, t), seeds=(1,), demonstrations=config.demonstrations,
             development=1, test=config.questions,
         )  # fmt: skip
         task = encoded(material, material.sets[0], material.test)
@@ -99,11 +99,11 @@ def of_network(key: Array, networks: Networks, config: Config) -> dict[str, np.n
         tuned = _finetuning_terms(
             networks.module, networks.params, task.examples, task.example_lengths, config.learning_rate
         )
-        found.append(
+        by_task.append(
             {name: values.max(0) if name.endswith("identity") else values.mean(0) for name, values in over.items()}
             | {name: np.asarray(values) for name, values in tuned.items()}
         )
-    return stacked(found)
+    return stacked(by_task)
 
 
 _finetuning_terms = jax.jit(finetuning_terms, static_argnums=0)

@@ -102,15 +102,15 @@ LOGARITHMIC = ("error of relaxed attention",)
 
 def figures(record: Record) -> dict[str, Figure]:
     """One figure: a row for each position encoding, a point for each head of each network, lines their mean."""
-    there = encodings(record)
-    figure, axes = panels(len(PANELS), len(there), shape=0.74)
-    for row, positions in zip(axes, there):
+    schemes = encodings(record)
+    figure, axes = panels(len(PANELS), len(schemes), shape=0.74)
+    for row, positions in zip(axes, schemes):
         for at, (title, (label, series)) in zip(row, PANELS.items()):
-            for i, ((name, what), look) in enumerate(zip(series.items(), SERIES)):
+            for i, ((name, text), look) in enumerate(zip(series.items(), SERIES)):
                 heads = np.moveaxis(HEADS(record, positions=positions, metric=name).mean(1), 1, 0)  # (L, M, H)
                 points, x = heads.reshape(len(heads), -1), np.arange(1, len(heads) + 1) + 0.12 * i
                 at.plot(x, points, linestyle="", marker=look["marker"], color=look["color"], markersize=2, alpha=0.4)
-                at.plot(x, points.mean(1), color=look["color"], linestyle=look["linestyle"], label=what)
+                at.plot(x, points.mean(1), color=look["color"], linestyle=look["linestyle"], label=text)
             at.set(title=f"{title}, {positions}", xlabel="layer", ylabel=label)
             at.set_xticks(range(1, len(heads) + 1))
             if title in LOGARITHMIC:

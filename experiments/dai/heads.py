@@ -57,10 +57,10 @@ def head_metrics(network: LanguageModel, params: Params, without: Params, pair: 
       without: those of the run of the query alone, ``in_place``.
       pair: the question.
     """
-    found = captured(network, params, pair.in_context, pair.in_context.size - 1)
+    full = captured(network, params, pair.in_context, pair.in_context.size - 1)
     bare = captured(network, without, pair.zero_shot, pair.zero_shot.size - 1)
     in_layers = lambda leaf: leaf.swapaxes(1, 2)  # noqa: E731  # (L, H, T, K)
-    of_context = [in_layers(leaf) for leaf in (found.queries, found.keys, found.values)]
+    of_context = [in_layers(leaf) for leaf in (full.queries, full.keys, full.values)]
     of_query = [in_layers(leaf) for leaf in (bare.queries, bare.keys, bare.values)]
     context = jnp.arange(pair.in_context.size) < pair.in_context.size - pair.zero_shot.size
     one = lambda *parts: _head(pair.demonstrations, context, *parts)  # noqa: E731

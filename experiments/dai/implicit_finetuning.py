@@ -95,13 +95,13 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     Raises:
       FlagError: where the networks are not there, or files of GPT-2 cannot be used.
     """
-    found: list[tuple[str, dict[str, Any]]] = []
+    by_network: list[tuple[str, dict[str, Any]]] = []
     undefined: dict[str, Counter[str]] = defaultdict(Counter)
-    for positions, key, asked in _asked(config, fits):
-        metrics, reasons = analysed(key, asked, config)
-        found.append((positions, metrics))
+    for positions, key, subjects in _asked(config, fits):
+        metrics, reasons = analysed(key, subjects, config)
+        by_network.append((positions, metrics))
         undefined[positions].update(reasons)
-    arrays = by_positions(found)
+    arrays = by_positions(by_network)
     yield arrays
     rows = [PAPER, *(name for name in CONTROLS if name in config.controls)]
     of_tasks = [Path(config.examples).stem] if config.gpt2_weights else [task.stands_for for task in HELD_OUT]
@@ -137,12 +137,12 @@ def analysed(key: Array, asked: list[Subject], config: Config) -> tuple[dict[str
     """Arrays (6, ..) by name, of one network on all tasks; and why numbers are not defined."""
     sets = range(config.seeds)
     chosen = [[analysis.choose(subject, config, s, jax.random.fold_in(key, s)) for s in sets] for subject in asked]
-    keys, found = jax.random.split(key, len(asked)), []
-    for t, (subject, own) in enumerate(zip(asked, chosen)):
+    keys, by_task = jax.random.split(key, len(asked)), []
+    for t, (subject, choices) in enumerate(zip(asked, chosen)):
         others = chosen[(t + len(asked) // 2) % len(asked)]  # of another family
         elsewhere = [Elsewhere(one.demonstrations, analysis.jobs_of(one.task, one.rate)) for one in others]
-        found.append(of_task(keys[t], subject, own, elsewhere, config))
-    return stacked([arrays for arrays, _ in found]), [reason for _, reasons in found for reason in reasons]
+        by_task.append(of_task(keys[t], subject, choices, elsewhere, config))
+    return stacked([arrays for arrays, _ in by_task]), [reason for _, reasons in by_task for reason in reasons]
 
 
 EXPERIMENT = Experiment(

@@ -27,28 +27,28 @@ READINGS = {"in_context": "in_context", "finetuned": "finetuned", "finetuned_siz
 
 def figures(record: Record) -> dict[str, Figure]:
     """All figures, with a row or a marker for each position encoding that was run."""
-    there = encodings(record)
+    schemes = encodings(record)
     drawn = (_accuracy, _by_task, _demonstrations, controls, all_controls, _rates, _carried, _order)
-    return {one.__name__.lstrip("_"): one(record, there) for one in drawn}
+    return {one.__name__.lstrip("_"): one(record, schemes) for one in drawn}
 
 
 def _points(axes: Axes, x: np.ndarray, values: np.ndarray, passed: np.ndarray, **look: Any) -> None:
     """A small point for every network, (M, X); hollow where it fails the gate."""
-    for own, fill in ((passed, "full"), (~passed, "none")):
-        if own.any():
-            x_own = np.repeat(x[None], own.sum(), 0)
-            axes.plot(x_own.T, values[own].T, linestyle="", markersize=2.5, fillstyle=fill, markeredgewidth=0.6, **look)
+    for mask, fill in ((passed, "full"), (~passed, "none")):
+        if mask.any():
+            grid = np.repeat(x[None], mask.sum(), 0)
+            axes.plot(grid.T, values[mask].T, linestyle="", markersize=2.5, fillstyle=fill, markeredgewidth=0.6, **look)
 
 
 def _tasks(axes: Axes, tasks: list[str]) -> None:
     axes.set_xticks(range(len(tasks)), [in_words(task) for task in tasks], rotation=30)
 
 
-def _accuracy(record: Record, there: list[str]) -> Figure:
+def _accuracy(record: Record, schemes: list[str]) -> Figure:
     """Bars are means over networks that learn in context and all sets; points are networks."""
-    figure, axes = panels(1, len(there), shape=0.31)
+    figure, axes = panels(1, len(schemes), shape=0.31)
     tasks = record.metrics["tasks"]
-    for at, positions in zip(axes[:, 0], there):
+    for at, positions in zip(axes[:, 0], schemes):
         passed = learned(record, positions)
         for i, (name, setting) in enumerate(BARS.items()):
             look, values = SETTINGS[setting], ACCURACY(record, positions=positions, learner=name)
@@ -65,11 +65,11 @@ def _accuracy(record: Record, there: list[str]) -> Figure:
     return figure
 
 
-def _by_task(record: Record, there: list[str]) -> Figure:
+def _by_task(record: Record, schemes: list[str]) -> Figure:
     """Tables 2 to 5: mean over networks that learn in context, with the standard deviation between them."""
-    figure, axes = panels(len(BY_TASK), len(there))
+    figure, axes = panels(len(BY_TASK), len(schemes))
     tasks = record.metrics["tasks"]
-    for row, positions in zip(axes, there):
+    for row, positions in zip(axes, schemes):
         passed = learned(record, positions)
         for at, name in zip(row, BY_TASK):
             title, floor, floor_name = METRICS[name]
@@ -79,10 +79,10 @@ def _by_task(record: Record, there: list[str]) -> Figure:
             ):
                 values = of_row(record, metric, "finetuning", positions)[passed]
                 values = values[..., int(metric in FROM_SECOND) :] if values.ndim > 2 else values
-                each = np.stack([network_means(one) for one in np.moveaxis(values, 1, 0)]) if len(values) else None
-                if each is not None:
-                    means = network_means(each)
-                    spread = np.sqrt(network_means((each - means[:, None]) ** 2))
+                by_task = np.stack([network_means(one) for one in np.moveaxis(values, 1, 0)]) if len(values) else None
+                if by_task is not None:
+                    means = network_means(by_task)
+                    spread = np.sqrt(network_means((by_task - means[:, None]) ** 2))
                     at.errorbar(np.arange(len(tasks)) + shift, means, spread, linestyle="", marker=look["marker"],
                                 color=look["color"], markersize=4, label=label)  # fmt: skip
             at.set_title(f"{title}, {positions}")
@@ -96,11 +96,11 @@ def _by_task(record: Record, there: list[str]) -> Figure:
     return figure
 
 
-def _demonstrations(record: Record, there: list[str]) -> Figure:
+def _demonstrations(record: Record, schemes: list[str]) -> Figure:
     tasks, config = record.metrics["tasks"], record.config
-    figure, axes = panels(len(tasks), len(there), shape=0.8)
+    figure, axes = panels(len(tasks), len(schemes), shape=0.8)
     counts = np.array([0, *config["counts"], config["demonstrations"]])
-    for row, positions in zip(axes, there):
+    for row, positions in zip(axes, schemes):
         passed = learned(record, positions)
         for t, (at, task) in enumerate(zip(row, tasks)):
             for name in ("finetuned", "in_context"):
@@ -121,7 +121,7 @@ def _demonstrations(record: Record, there: list[str]) -> Figure:
     return figure
 
 
-def _rates(record: Record, there: list[str]) -> Figure:
+def _rates(record: Record, schemes: list[str]) -> Figure:
     """Over the whole grid, on development questions; mean over tasks, sets and layers."""
     first = "SimAOU" if record.config["normalise"] else "SimAOU, raw"
     main = {"sim_aou": "FT", "floor": "floor", "random": "random vector"}
@@ -132,9 +132,9 @@ def _rates(record: Record, there: list[str]) -> Figure:
         "Kendall": {"kendall": "FT", "kendall_random": "random weights"},
         "size of the change": {"finetuned_ratio": "FT", "in_context_ratio": "ICL"},
     }
-    figure, axes = panels(len(columns), len(there))
+    figure, axes = panels(len(columns), len(schemes))
     rates = np.asarray(record.config["rates"])
-    for row, positions in zip(axes, there):
+    for row, positions in zip(axes, schemes):
         passed = learned(record, positions)
         for at, (title, lines) in zip(row, columns.items()):
             for (name, label), look in zip(lines.items(), SERIES):
@@ -154,15 +154,15 @@ def _rates(record: Record, there: list[str]) -> Figure:
     return figure
 
 
-def _carried(record: Record, there: list[str]) -> Figure:
+def _carried(record: Record, schemes: list[str]) -> Figure:
     """Gain of accuracy by attention outputs put into the zero-shot run: one layer, all of them, the answer."""
-    figure, axes = panels(len(there), shape=0.58)
+    figure, axes = panels(len(schemes), shape=0.58)
     labels = {"in_context": "ICL", "finetuned": "FT", "finetuned_sized": "FT, as large as ICL"}
-    for at, positions in zip(axes[0], there):
+    for at, positions in zip(axes[0], schemes):
         passed = learned(record, positions)
         for (name, setting), look in zip(READINGS.items(), SERIES):
-            which = {"positions": positions, "reading": name, "measure": "accuracy"}
-            by_layer, of = binary.CARRIED_BY_LAYER(record, **which), binary.CARRIED(record, **which)
+            selection = {"positions": positions, "reading": name, "measure": "accuracy"}
+            by_layer, of = binary.CARRIED_BY_LAYER(record, **selection), binary.CARRIED(record, **selection)
             values = [*np.moveaxis(by_layer[passed].mean(1), 1, 0), of["all"][passed].mean(1)]
             values += [of["answer"][passed].mean(1)] if "answer" in of else []
             x, color = np.arange(1, len(values) + 1), SETTINGS[setting]["color"]
@@ -180,16 +180,16 @@ def _carried(record: Record, there: list[str]) -> Figure:
     return figure
 
 
-def _order(record: Record, there: list[str]) -> Figure:
+def _order(record: Record, schemes: list[str]) -> Figure:
     learners = {"in_context": "ICL", "sequential": "FT, one step an example", "full_batch": "FT, one step"}
     measures = {"log_probability": "std of log-probability (nats)", "accuracy": "std of accuracy"}
     figure, axes = panels(2, shape=0.57)
     for at, (measure, label) in zip(axes[0], measures.items()):
-        for p, positions in enumerate(there):
+        for p, positions in enumerate(schemes):
             passed = learned(record, positions)
             of = binary.ORDER.at(positions=positions, measure=measure)
             values = [network_means(of(record, learner=name)[passed]) for name in learners]
-            x = np.arange(len(learners)) + 0.12 * (len(there) - 1) * (2 * p - 1)
+            x = np.arange(len(learners)) + 0.12 * (len(schemes) - 1) * (2 * p - 1)
             look = {"color": SERIES[p]["color"], "marker": SERIES[p]["marker"], "linestyle": ""}
             if passed.any():
                 at.plot(np.repeat(x[:, None], passed.sum(), 1), np.stack(values), alpha=0.4, markersize=2, **look)

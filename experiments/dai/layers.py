@@ -64,27 +64,27 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     Raises:
       FlagError: where the networks are not there.
     """
-    each = every_network(config, fits, ASKED)
-    yield by_positions([(positions, by_layer(key, network, config)) for positions, key, network in each])
+    networks = every_network(config, fits, ASKED)
+    yield by_positions([(positions, by_layer(key, network, config)) for positions, key, network in networks])
     yield "facts", {"tasks": [task.stands_for for task in HELD_OUT], "networks": source_digest(config.networks)}
 
 
 def by_layer(key: Array, network: Networks, config: Config) -> dict[str, Any]:
     """Arrays (6, ..) by name, of one network; similarities are means over sets."""
     of_material, of_rows = jax.random.split(key)
-    found = []
+    by_task = []
     for t, subject in enumerate(subjects(of_material, network, config)):
         of_task, sets = jax.random.fold_in(of_rows, t), []
         for s in range(config.seeds):
-            own, chosen = jax.random.fold_in(of_task, s), choose(subject, config, s)
-            table = controls.readings(own, subject, chosen, config, (CONTROL,))
-            of_set = {name: controls.metrics(own, row, chosen.task, config) for name, row in table.items()}
+            set_key, chosen = jax.random.fold_in(of_task, s), choose(subject, config, s)
+            table = controls.readings(set_key, subject, chosen, config, (CONTROL,))
+            of_set = {name: controls.metrics(set_key, row, chosen.task, config) for name, row in table.items()}
             accuracies = dict(zip(("zero_shot", "in_context"), of_set[PAPER].hits.mean(1)))
             similarities = {name: of_set[PAPER].similarities[name] for name in SHOWN}
             noise = {name: of_set[CONTROL].similarities[name] for name in SHOWN}
             sets.append(accuracies | similarities | {"noise": noise})
-        found.append(jax.tree.map(lambda values: present_mean(values, 0), stacked(sets)))
-    return stacked(found)
+        by_task.append(jax.tree.map(lambda values: present_mean(values, 0), stacked(sets)))
+    return stacked(by_task)
 
 
 EXPERIMENT = Experiment(

@@ -128,10 +128,10 @@ def _layers(record: Record, positions: str) -> Figure:
     passed = learned(record, positions)
     one = int(np.argmax(passed))  # the first that learns in context
     figure, axes = panels(len(PANELS), 2, shape=0.58)
-    for column, (title, (metric, floor, what)) in zip(axes.T, PANELS.items()):
+    for column, (title, (metric, floor, floor_name)) in zip(axes.T, PANELS.items()):
         series = {
             "fine-tuning": SIMILARITY.at(metric=metric),
-            what: SIMILARITY.at(metric=floor),
+            floor_name: SIMILARITY.at(metric=floor),
             "noise of equal size": NOISE.at(metric=metric),
         }
         for i, ((label, quantity), (color, dash, marker)) in enumerate(zip(series.items(), LOOKS)):

@@ -41,8 +41,8 @@ def mixed_network(
         weights = network.init(key, jnp.zeros((tokens, input_size + 1)))["params"]
         return {"params": weights | {"eta": jnp.full((layers,), logit)}}
 
-    def learner(params: dict, own: dict) -> BatchLearner:
-        return partial(_predict, params, mixers.mixing(own, params["params"]["eta"]), encode)
+    def learner(params: dict, setting: dict) -> BatchLearner:
+        return partial(_predict, params, mixers.mixing(setting, params["params"]["eta"]), encode)
 
     return MixedNetwork(init, learner)
 

@@ -110,9 +110,9 @@ def trainings_of(config: Network, network: LanguageModel, loss: Loss, measure: M
     def planned(names: list[str], fits: Fits) -> Training:
         keys = mixers.paired_keys(config, names)
         return Training(
-            lambda key, own: initial(network, key, own),
+            lambda key, setting: initial(network, key, setting),
             loss,
-            lambda own: optimizer(own["config"]),
+            lambda setting: optimizer(setting["config"]),
             keys,
             _settings(config, names) | {"config": arguments(config, keys.shape[0])},
             steps=config.steps,
@@ -133,8 +133,8 @@ def _stages(config: Network) -> dict[str, list[str]]:
 
 def _settings(config: Network, names: list[str]) -> Setting:
     """(V M, ..) settings of the members of some mixers, all of them learned or none."""
-    each = mixers.settings(tuple(names), config.members, config.context)
-    return each if mixers.kind(names[0]) == "learned" else {"mixing": each["mixing"]}
+    settings = mixers.settings(tuple(names), config.members, config.context)
+    return settings if mixers.kind(names[0]) == "learned" else {"mixing": settings["mixing"]}
 
 
 def measured_of(config: Network, fits: Fits, finish: Measure | None = None) -> dict[str, np.ndarray]:
@@ -145,7 +145,7 @@ def measured_of(config: Network, fits: Fits, finish: Measure | None = None) -> d
       fits: of ``trainings_of``.
       finish: what is measured at the end, with keys of its own; None for nothing.
     """
-    found: dict[str, dict[str, np.ndarray]] = {}
+    by_mixer: dict[str, dict[str, np.ndarray]] = {}
     for stage, names in _stages(config).items():
         values = dict(fits[stage].metrics)
         if finish is not None:
@@ -153,8 +153,8 @@ def measured_of(config: Network, fits: Fits, finish: Measure | None = None) -> d
             ended = last(fits[stage].params, mixers.paired_keys(config, names, 900), _settings(config, names))
             values |= {name: np.asarray(value) for name, value in ended.items()}
         for i, name in enumerate(names):
-            found[name] = {k: v[i * config.members : (i + 1) * config.members] for k, v in values.items()}
-    arrays = {k: np.stack([found[name][k] for name in config.mixers]) for k in found["vanilla"]}
+            by_mixer[name] = {k: v[i * config.members : (i + 1) * config.members] for k, v in values.items()}
+    arrays = {k: np.stack([by_mixer[name][k] for name in config.mixers]) for k in by_mixer["vanilla"]}
     return {"steps": fits["training"].steps, **arrays}
 
 
@@ -174,7 +174,7 @@ def attention_by_lag(network: LanguageModel, params: dict, own: Setting, tokens:
     It is that of the softmax, without what the mixer adds. The last lag holds all that is farther back.
     """
     weights, t = params["params"], tokens.shape[1]
-    beside, rows, found = _beside(params, own, t), embedded(network, params["params"], tokens), []
+    beside, rows, attention = _beside(params, own, t), embedded(network, params["params"], tokens), []
     lag = jnp.minimum(jnp.arange(t // 2, t)[:, None] - jnp.arange(t)[None], t // 2 - 1)
     for layer in range(network.layers):
         rows, attended = block(network, of_layer(weights, layer), rows, beside[layer])
@@ -182,13 +182,13 @@ def attention_by_lag(network: LanguageModel, params: dict, own: Setting, tokens:
         scores = jnp.einsum("bthk,bshk->bhts", q, k) * q.shape[-1] ** -0.5
         pattern = jax.nn.softmax(jnp.where(lag >= 0, scores, -jnp.inf), axis=-1).mean((0, 1))  # (T / 2, T)
         mass = jnp.where(lag >= 0, pattern, 0) / pattern.shape[0]
-        found.append(jnp.zeros(t // 2).at[jnp.maximum(lag, 0)].add(mass))
-    return jnp.stack(found)
+        attention.append(jnp.zeros(t // 2).at[jnp.maximum(lag, 0)].add(mass))
+    return jnp.stack(attention)
 
 
-def _beside(params: dict, own: Setting, tokens: int) -> Array:
+def _beside(params: dict, setting: Setting, tokens: int) -> Array:
     """(L, H or 1, T, T) what the mixer adds to the patterns."""
     if "eta" in params["params"]:
-        return mixers.mixing(own, params["params"]["eta"])[..., :tokens, :tokens]
+        return mixers.mixing(setting, params["params"]["eta"])[..., :tokens, :tokens]
     layers = params["params"]["w_q"].shape[0]
-    return jnp.broadcast_to(own["mixing"][:tokens, :tokens], (layers, 1, tokens, tokens))
+    return jnp.broadcast_to(setting["mixing"][:tokens, :tokens], (layers, 1, tokens, tokens))

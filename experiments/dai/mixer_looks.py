@@ -5,5 +5,5 @@ from experiments.dai import mixers
 
 def looks(names: tuple[str, ...]) -> dict[str, dict]:
     """Line, marker and label of every mixer; a kind has its hue and dash, every mixer its marker."""
-    found = mixers.looks(names)
-    return {name: look | {"marker": "osv^DPX*<>"[i % 10]} for i, (name, look) in enumerate(found.items())}
+    styles = mixers.looks(names)
+    return {name: look | {"marker": "osv^DPX*<>"[i % 10]} for i, (name, look) in enumerate(styles.items())}

@@ -33,8 +33,8 @@ LOOKS: dict[str, dict] = {
 
 
 def _is_mixer(name: str) -> bool:
-    found = re.fullmatch(NAME, name)
-    return bool(found and (not found[2] or float(found[2])))
+    match = re.fullmatch(NAME, name)
+    return bool(match and (not match[2] or float(match[2])))
 
 
 CONSTRAINTS = (
@@ -91,12 +91,12 @@ def settings(mixers: tuple[str, ...], members: int, tokens: int, keys: int | Non
       ``logit`` (V M,) where that coefficient starts: the inverse of the sigmoid.
     """
     eta = jnp.array([eta_of(name) for name in mixers])
-    found = {
+    per_mixer = {
         "mixing": jnp.stack([fixed_mixing(name, tokens, keys) for name in mixers]),
         "learned": jnp.array([float(kind(name) == "learned") for name in mixers]),
         "logit": jnp.log(eta / (1 - eta)),
     }
-    return {name: jnp.repeat(values, members, axis=0) for name, values in found.items()}
+    return {name: jnp.repeat(values, members, axis=0) for name, values in per_mixer.items()}
 
 
 def mixing(setting: dict[str, Array], eta: ArrayLike) -> Array:
@@ -162,12 +162,12 @@ def chosen(record: Record, which: str, losses: np.ndarray, *, by: np.ndarray | N
 def looks(mixers: tuple[str, ...]) -> dict[str, dict]:
     """Line, marker and label of every mixer: a kind has its hue and dash, its coefficients shades and markers."""
     markers = "osv^D"
-    found: dict[str, dict] = {}
+    styles: dict[str, dict] = {}
     seen: dict[str, int] = {}
     for name in mixers:
         place = seen[kind(name)] = seen.get(kind(name), -1) + 1
         look = LOOKS[kind(name)] | {"label": label(name)}
         if place:
             look |= {"alpha": max(0.35, 1 - 0.3 * place), "marker": markers[place % len(markers)]}
-        found[name] = look
-    return found
+        styles[name] = look
+    return styles

@@ -71,25 +71,25 @@ def trainings(config: Config) -> Table:
     """V mixers (here V is not the words) times M members on both tasks, half of every batch each."""
     network = network_of(config, config.words + config.labels)
 
-    def score(params: dict, own: Setting, drawn: Sequences) -> tuple[Array, Array]:
+    def score(params: dict, setting: Setting, drawn: Sequences) -> tuple[Array, Array]:
         """Mean loss and accuracy of the scored tokens."""
-        found, target = logits(network, params, own, drawn.tokens[:, :-1]), drawn.tokens[:, 1:]
-        losses = optax.softmax_cross_entropy_with_integer_labels(found, target)
+        predicted, target = logits(network, params, setting, drawn.tokens[:, :-1]), drawn.tokens[:, 1:]
+        losses = optax.softmax_cross_entropy_with_integer_labels(predicted, target)
         weight = drawn.scored / jnp.maximum(drawn.scored.sum(), 1)
-        return (weight * losses).sum(), (weight * (found.argmax(-1) == target)).sum()
+        return (weight * losses).sum(), (weight * (predicted.argmax(-1) == target)).sum()
 
-    def loss(params: dict, key: Array, own: Setting) -> Array:
-        return score(params, own, joined([draw(key, config.batch // 2) for draw in samplers(config).values()]))[0]
+    def loss(params: dict, key: Array, setting: Setting) -> Array:
+        return score(params, setting, joined([draw(key, config.batch // 2) for draw in samplers(config).values()]))[0]
 
-    def measure(params: dict, key: Array, own: Setting) -> dict[str, Array]:
-        found: dict[str, Array] = {}
+    def measure(params: dict, key: Array, setting: Setting) -> dict[str, Array]:
+        metrics: dict[str, Array] = {}
         for harder in (False, True):
             for task, draw in samplers(config, harder=harder).items():
-                lost, accuracy = score(params, own, draw(key, config.eval_sequences))
-                found |= (
+                lost, accuracy = score(params, setting, draw(key, config.eval_sequences))
+                metrics |= (
                     {f"{task}/harder": accuracy} if harder else {f"{task}/accuracy": accuracy, f"{task}/loss": lost}
                 )
-        return found
+        return metrics
 
     return trainings_of(config, network, loss, measure)
 

@@ -129,13 +129,13 @@ def figures(record: Record) -> dict[str, Figure]:
     return {"icl": figure}
 
 
-def _members(axes: Axes, record: Record, values: np.ndarray, what: str) -> None:
+def _members(axes: Axes, record: Record, values: np.ndarray, ylabel: str) -> None:
     """(V, M) values by mixer: every member, lines join members of one number, and their median."""
     names = list(record.config["mixers"])
     axes.plot(range(len(names)), values, color="0.75", linewidth=0.6, zorder=1)
-    for i, found in enumerate(values):
-        axes.plot(np.full(found.size, i), found, linestyle="", marker="o", color="#0072B2", alpha=0.5, markersize=3)
+    for i, members in enumerate(values):
+        axes.plot(np.full(members.size, i), members, linestyle="", marker="o", color="#0072B2", alpha=0.5, markersize=3)
     axes.plot(range(len(names)), np.median(values, axis=1), linestyle="", marker="_", markersize=14, color="black")
     axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
-    axes.set_ylabel(what)
+    axes.set_ylabel(ylabel)
     axes.set_ylim(bottom=0)

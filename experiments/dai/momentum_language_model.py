@@ -94,13 +94,13 @@ def trainings(config: Config) -> Table:
     network, text = mixed_language.network_of(config, BYTES), corpus()
     draw, held_out = (windows(part, windows_needed(config)) for part in (text.training, text.validation))
 
-    def loss(params: dict, key: Array, own: Setting) -> Array:
-        return next_token_losses(network, params, own, draw(key, config.batch)).mean()
+    def loss(params: dict, key: Array, setting: Setting) -> Array:
+        return next_token_losses(network, params, setting, draw(key, config.batch)).mean()
 
-    def measure(params: dict, key: Array, own: Setting) -> dict[str, Array]:
+    def measure(params: dict, key: Array, setting: Setting) -> dict[str, Array]:
         tokens = held_out(key, config.eval_windows)
         eta = jax.nn.sigmoid(params["params"].get("eta", jnp.full((config.layers, config.heads), -jnp.inf)))
-        return {"loss": next_token_losses(network, params, own, tokens).mean(), "eta": eta}
+        return {"loss": next_token_losses(network, params, setting, tokens).mean(), "eta": eta}
 
     return mixed_language.trainings_of(config, network, loss, measure)
 
@@ -110,14 +110,14 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     text, network = corpus(), mixed_language.network_of(config, BYTES)
     held_out = windows(text.validation, windows_needed(config))
 
-    def finish(params: dict, key: Array, own: Setting) -> dict[str, Array]:
+    def finish(params: dict, key: Array, setting: Setting) -> dict[str, Array]:
         tokens = held_out(key, config.final_windows)
 
         def at(parts: int) -> Array:  # the same bytes, each predicted from at most T / parts before it
-            part = lambda window: next_token_losses(network, params, own, divided(window[None], parts)).mean()  # noqa: E731
+            part = lambda window: next_token_losses(network, params, setting, divided(window[None], parts)).mean()  # noqa: E731
             return jax.lax.map(part, tokens, batch_size=min(16, config.final_windows)).mean()
 
-        lags = mixed_language.attention_by_lag(network, params, own, tokens[: config.attention_windows, :-1])
+        lags = mixed_language.attention_by_lag(network, params, setting, tokens[: config.attention_windows, :-1])
         return {"final": jnp.stack([at(parts) for parts in (4, 2, 1)]), "lags": lags}
 
     yield mixed_language.measured_of(config, fits, finish)

@@ -83,8 +83,8 @@ def _perplexity(axes: Axes, record: Record) -> None:
     _from_ten(axes)
     axes.set(xlabel="training step", title="by steps")
     axes.legend(ncols=2, **ABOVE | {"bbox_to_anchor": (0.5, 1.22)})
-    each = record.config["batch"] * record.config["context"] / 1e6
-    above = axes.secondary_xaxis("top", functions=(lambda step: step * each, lambda seen: seen / each))
+    per_step = record.config["batch"] * record.config["context"] / 1e6
+    above = axes.secondary_xaxis("top", functions=(lambda step: step * per_step, lambda seen: seen / per_step))
     above.set_xlabel("millions of bytes seen")
 
 
@@ -93,8 +93,8 @@ def _over_time(axes: Axes, record: Record) -> None:
     stages, members = record.provenance["stages"], record.config["members"]
     for name, look in looks(tuple(record.config["mixers"])).items():
         stage = stages["training_learned" if kind(name) == "learned" else "training"]
-        each = stage["seconds"] / stage["members"] / stage["steps"]
-        band(axes, STEPS(record) * each, np.exp(of(record, LOSS, name)), None, **look | SPARSE)
+        per_step = stage["seconds"] / stage["members"] / stage["steps"]
+        band(axes, STEPS(record) * per_step, np.exp(of(record, LOSS, name)), None, **look | SPARSE)
     _from_ten(axes)
     axes.set(xlabel=f"seconds a member (mean of {members})", title="by time")
 

@@ -143,13 +143,13 @@ def _part(config: Config, name: str) -> Part:
             mixed_network(1, n, config.input_size, config.init_scale),
             mixers.settings(config.mixers, members, n + 1, n),
             config.input_size, config.batch, config.steps,
-            lambda now: (now.learning_rate, now.gradient_clip),
+            lambda cfg: (cfg.learning_rate, cfg.gradient_clip),
         )  # fmt: skip
     return Part(
         mixed_network(2, n, size, config.alternating_scale, alternating=True),
         mixers.settings(config.mixers, members, 2 * n + 1, 2 * n),
         size, config.alternating_batch, config.alternating_steps,
-        lambda now: (optax.cosine_decay_schedule(now.alternating_rate, now.alternating_steps), now.alternating_clip),
+        lambda cfg: (optax.cosine_decay_schedule(cfg.alternating_rate, cfg.alternating_steps), cfg.alternating_clip),
     )  # fmt: skip
 
 
@@ -157,20 +157,20 @@ def _planned(config: Config, name: str, part: Part) -> Training:
     network, draw = part.network, _sampler(config, part.size)
     keys = mixers.paired_keys(config, config.mixers, PARTS.index(name))
 
-    def adam(own: dict) -> optax.GradientTransformation:
-        rate, clip = part.rate(own["config"])
-        return optax.chain(optax.clip_by_global_norm(clip), optax.adam(rate, b2=own["config"].adam_b2))
+    def adam(setting: dict) -> optax.GradientTransformation:
+        rate, clip = part.rate(setting["config"])
+        return optax.chain(optax.clip_by_global_norm(clip), optax.adam(rate, b2=setting["config"].adam_b2))
 
     return Training(
-        lambda key, own: network.init(key, own["logit"]),
-        lambda params, key, own: _loss(network.learner(params, own), draw(key, part.batch)),
+        lambda key, setting: network.init(key, setting["logit"]),
+        lambda params, key, setting: _loss(network.learner(params, setting), draw(key, part.batch)),
         adam,
         keys,
         part.each | {"config": arguments(config, keys.shape[0])},
         steps=part.steps,
         measure_every=config.measure_every,
-        measure=lambda params, key, own: {
-            "loss": _loss(network.learner(params, own), draw(key, config.eval_tasks)),
+        measure=lambda params, key, setting: {
+            "loss": _loss(network.learner(params, setting), draw(key, config.eval_tasks)),
             "eta": jax.nn.sigmoid(params["params"]["eta"]),
         },
         members_at_once=members_at_once(part.batch, 1),
@@ -182,10 +182,10 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """What each part became; arrays are (V, M, ..)."""
     parts = {"joint": _joint, "alternating": _alternating}
     for name, fit in fits.items():
-        facts, found = parts[name](config, _part(config, name), fit)
-        found |= {metric: fit.metrics[metric] for metric in ("loss", "eta")}
-        found = jax.tree.map(partial(mixers.by_mixer, mixers=config.mixers), found)
-        yield {name: {"steps": fit.steps, **found}}
+        facts, arrays = parts[name](config, _part(config, name), fit)
+        arrays |= {metric: fit.metrics[metric] for metric in ("loss", "eta")}
+        arrays = jax.tree.map(partial(mixers.by_mixer, mixers=config.mixers), arrays)
+        yield {name: {"steps": fit.steps, **arrays}}
         yield "facts", {f"{name}_{fact}": value for fact, value in facts.items()}
 
 
@@ -197,18 +197,18 @@ def _joint(config: Config, part: Part, fit: Fit) -> tuple[dict[str, Any], dict[s
         member_keys(config, 10_000, 1)[0], config.descents, config.oracle_contexts, context_length=n, input_size=size
     )
 
-    def learners(params: dict, own: dict) -> dict[str, BatchLearner]:
-        without = network.learner(params, own | {"mixing": 0 * own["mixing"], "learned": 0 * own["learned"]})
-        found = {"trained": network.learner(params, own), "without": without, "gd": step, **heavy_balls}
-        return found | {"analogy": descents.pass_over_demonstrations(own["mixing"], size)}
+    def learners(params: dict, setting: dict) -> dict[str, BatchLearner]:
+        plain = network.learner(params, setting | {"mixing": 0 * setting["mixing"], "learned": 0 * setting["learned"]})
+        by_name = {"trained": network.learner(params, setting), "without": plain, "gd": step, **heavy_balls}
+        return by_name | {"analogy": descents.pass_over_demonstrations(setting["mixing"], size)}
 
-    found = _finals(config, fit.params, part.each, size, learners, compared=True)
+    finals = _finals(config, fit.params, part.each, size, learners, compared=True)
     eta = fit.params["params"]["eta"]
-    rows = np.asarray(jax.vmap(lambda own, eta: mixers.mixing(own, eta)[0, -1])(part.each, eta))
+    rows = np.asarray(jax.vmap(lambda setting, eta: mixers.mixing(setting, eta)[0, -1])(part.each, eta))
     columns = np.asarray(jax.vmap(lambda params: folded_weights(params)[1][0, 0, :, -1])(fit.params))
     penalty = [float(mixer_penalty(row, b, input_variance=descents.VARIANCE)) for row, b in zip(rows, columns)]
-    found |= {"penalty": np.array(penalty), "values_norm": np.linalg.norm(columns, axis=1)}
-    return {"best_step": best, "zero": size * descents.VARIANCE / 2, **tuned}, found
+    finals |= {"penalty": np.array(penalty), "values_norm": np.linalg.norm(columns, axis=1)}
+    return {"best_step": best, "zero": size * descents.VARIANCE / 2, **tuned}, finals
 
 
 def _alternating(config: Config, part: Part, fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -216,15 +216,15 @@ def _alternating(config: Config, part: Part, fit: Fit) -> tuple[dict[str, Any], 
     size, n, network = part.size, config.context_length, part.network
     step, best = descents.best_step(n, size)
     zero = lambda prompts: jnp.zeros((prompts.x.shape[0], 1))  # noqa: E731
-    learners = lambda params, own: {"trained": network.learner(params, own), "gd": step, "zero": zero}  # noqa: E731
-    found = _finals(config, fit.params, part.each, size, learners)
+    learners = lambda params, setting: {"trained": network.learner(params, setting), "gd": step, "zero": zero}  # noqa: E731
+    finals = _finals(config, fit.params, part.each, size, learners)
     sizes: dict[str, Any] = {"input_size": size, "input_variance": descents.VARIANCE}
     by_hand = {
         name: mixed_step_optimum(copied_pairs(mixers.fixed_mixing(name, 2 * n + 1, 2 * n)), **sizes)[1]
         for name in config.mixers
         if mixers.kind(name) in ("momentum", "normalised", "recent")
     }
-    return {"best_step": best, "zero": size * descents.VARIANCE / 2, "by_hand": by_hand}, found
+    return {"best_step": best, "zero": size * descents.VARIANCE / 2, "by_hand": by_hand}, finals
 
 
 def _sampler(config: Config, size: int) -> Sampler:
@@ -238,7 +238,7 @@ def _loss(learner: BatchLearner, samples: Sample) -> Array:
 def _finals(
     config: Config,
     params: dict,
-    each: dict[str, Array],
+    settings: dict[str, Array],
     size: int,
     learners: Callable[[dict, dict], dict[str, BatchLearner]],
     *,
@@ -248,10 +248,10 @@ def _finals(
     draw = _sampler(config, size)
 
     def one(member: tuple[dict, dict, Array]) -> dict[str, Array]:
-        params, own, key = member
+        params, setting, key = member
 
         def means(k: Array, tasks: int) -> dict[str, Any]:
-            samples, others = draw(k, tasks), learners(params, own)
+            samples, others = draw(k, tasks), learners(params, setting)
             final = {name: _loss(learner, samples) for name, learner in others.items()}
             trained = others.pop("trained")
             between = {name: compare_batches(trained, other, samples) for name, other in others.items() if compared}
@@ -260,8 +260,8 @@ def _finals(
         return mean_in_chunks(means, key, config.population_tasks)
 
     keys = mixers.paired_keys(config, config.mixers, 900 + size)
-    found = jax.jit(lambda *members: jax.lax.map(one, members))(params, each, keys)
-    return jax.tree.map(np.asarray, found)
+    finals = jax.jit(lambda *members: jax.lax.map(one, members))(params, settings, keys)
+    return jax.tree.map(np.asarray, finals)
 
 
 EXPERIMENT = Experiment(

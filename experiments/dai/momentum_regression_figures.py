@@ -40,7 +40,7 @@ def left(record: Record, part: str, mixer: str) -> np.ndarray:
 
 def figures(record: Record) -> dict[str, Figure]:
     """One figure for every part that was run."""
-    found = {}
+    by_part = {}
     if "joint" in record.config["only"]:
         learned = any(kind(name) == "learned" for name in record.config["mixers"])
         figure, (row,) = panels(3 + learned, 1, shape=0.8)
@@ -49,13 +49,13 @@ def figures(record: Record) -> dict[str, Figure]:
         _distances(row[2], record)
         if learned:
             _coefficient(row[3], record)
-        found["joint"] = figure
+        by_part["joint"] = figure
     if "alternating" in record.config["only"]:
         figure, (row,) = panels(2, 1)
         _loss(row[0], record, "alternating", "two layers on alternating tokens")
         _copying(row[1], record)
-        found["alternating"] = figure
-    return found
+        by_part["alternating"] = figure
+    return by_part
 
 
 def _loss(axes: Axes, record: Record, part: str, title: str) -> None:
@@ -78,8 +78,8 @@ def _penalty(axes: Axes, record: Record) -> None:
     measured, theory = added(record)
     names = [name for name in record.config["mixers"] if kind(name) != "vanilla"]
     styles = looks(tuple(record.config["mixers"]))
-    for name, found, predicted in zip(names, measured, theory):
-        axes.plot(predicted, found, **styles[name] | {"linestyle": "", "label": None})
+    for name, observed, predicted in zip(names, measured, theory):
+        axes.plot(predicted, observed, **styles[name] | {"linestyle": "", "label": None})
     top = 1.1 * max(float(theory.max()), float(measured.max()))
     axes.plot([0, top], [0, top], **THEORY, label="theory")
     axes.set_title("what a mixer adds to the loss")
@@ -99,7 +99,7 @@ def _distances(axes: Axes, record: Record) -> None:
         measure = COMPARED.at(part="joint", learner=name, metric="sensitivity_difference")
         values = [of(record, measure, mixer)[left(record, "joint", mixer)] for mixer in shown]
         at = np.arange(len(shown)) + 0.12 * (i - (len(learners) - 1) / 2)
-        low, middle, high = np.array([np.quantile(found, [0.1, 0.5, 0.9]) for found in values]).reshape(-1, 3).T
+        low, middle, high = np.array([np.quantile(row, [0.1, 0.5, 0.9]) for row in values]).reshape(-1, 3).T
         axes.errorbar(at, middle, np.stack([middle - low, high - middle]), linestyle="", **look)
     axes.set_xticks(range(len(shown)), ["0" if name == "vanilla" else f"{eta_of(name):g}" for name in shown])
     axes.set_xlabel(r"momentum $\eta$ of the layer")
@@ -128,15 +128,15 @@ def _coefficient(axes: Axes, record: Record) -> None:
 def _copying(axes: Axes, record: Record) -> None:
     """Final losses on alternating tokens beside what a mixer that copies by hand leaves."""
     names, by_hand = list(record.config["mixers"]), record.metrics["alternating_by_hand"]
-    told: set[str] = set()
+    labelled: set[str] = set()
 
     def once(text: str) -> str | None:
-        new = text not in told
-        told.add(text)
+        new = text not in labelled
+        labelled.add(text)
         return text if new else None
 
     for i, name in enumerate(names):
-        found, gone = (
+        losses, gone = (
             of(record, FINAL.at(part="alternating", learner="trained"), name),
             left(record, "alternating", name),
         )
@@ -144,7 +144,7 @@ def _copying(axes: Axes, record: Record) -> None:
         for text, (those, fill) in parts.items():
             if those.any():
                 look: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 3, "fillstyle": fill}
-                axes.plot(np.full(those.sum(), i), found[those], color="#0072B2", alpha=0.6, label=once(text), **look)
+                axes.plot(np.full(those.sum(), i), losses[those], color="#0072B2", alpha=0.6, label=once(text), **look)
         place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
         axes.annotate(f"{gone.sum()}/{gone.size}", (i, 1), (0, -2), **place, ha="center", va="top", fontsize=7)
         if name in by_hand:

@@ -75,10 +75,10 @@ def _learned(record: Record) -> np.ndarray:
 
 
 def _named(record: Record, which: str) -> str:
-    found = [name for name in record.config["mixers"] if kind(name) == which]
-    if not found:
+    names = [name for name in record.config["mixers"] if kind(name) == which]
+    if not names:
         raise NotRun(which)
-    return found[0]
+    return names[0]
 
 
 def remaining(record: Record, mixer: str) -> np.ndarray:
@@ -106,9 +106,9 @@ def _order(record: Record) -> np.ndarray:
 
 def _shift_wins(record: Record) -> np.ndarray:
     """(M,) that of the best momentum less that of the shift, of members that left with the smallest and the shift."""
-    each = np.stack([np.nan_to_num(copies(record, name), nan=np.inf) for name in momenta(record)])
+    shares = np.stack([np.nan_to_num(copies(record, name), nan=np.inf) for name in momenta(record)])
     gone = left(record, "alternating", momenta(record)[0])
-    return given(np.where(gone, each.min(0), 0.0) - copies(record, "recent_1"), gone)
+    return given(np.where(gone, shares.min(0), 0.0) - copies(record, "recent_1"), gone)
 
 
 NONE_OF_TWENTY = 0.162

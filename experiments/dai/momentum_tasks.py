@@ -100,14 +100,14 @@ def without_mixer(config: Config) -> Record:
     Raises:
       FlagError: where it was made with other settings, or has not all of these networks.
     """
-    record, own = record_of(config.networks), to_json(config)
-    unlike = [k for k, v in record.config.items() if k not in FREE and own.get(k) != v]
-    (positions,), asked = config.positions, _numbers(config, record)
+    record, settings = record_of(config.networks), to_json(config)
+    unlike = [k for k, v in record.config.items() if k not in FREE and settings.get(k) != v]
+    (positions,), numbers = config.positions, _numbers(config, record)
     if (
         unlike
-        or asked.start < 0
+        or numbers.start < 0
         or positions not in record.config["positions"]
-        or len(pretrain.REACHED(record, positions=positions)) < asked.stop
+        or len(pretrain.REACHED(record, positions=positions)) < numbers.stop
     ):
         last = config.first + config.members - 1
         raise FlagError(
@@ -138,18 +138,18 @@ def module_of(config: Config, mixer: str) -> LanguageModel:
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """V mixers times M networks; arrays are (V, M, ..)."""
-    params, each = {}, []
+    params, by_mixer = {}, []
     for name in config.mixers:
         if name in _trained_here(config):
-            params[name], found = measured_of(config, name, module_of(config, name), config.members, fits)
-            each.append({part: found[part] for part in ("reached", "end", "final_accuracy")})
+            params[name], metrics = measured_of(config, name, module_of(config, name), config.members, fits)
+            by_mixer.append({part: metrics[part] for part in ("reached", "end", "final_accuracy")})
         else:
-            each.append(_read(config))
+            by_mixer.append(_read(config))
     yield "params", params
     of_worlds = jax.jit(jax.vmap(jax.vmap(ceiling_accuracy, (0, None, 0)), (None, 0, 0)))
     keys, world = jax.random.split(jax.random.key(config.seed), len(HELD_OUT)), worlds_of(config)
     yield CEILING, of_worlds(keys, world["language"], world["tasks"])
-    yield jax.tree.map(lambda *leaves: np.stack(leaves), *each)
+    yield jax.tree.map(lambda *leaves: np.stack(leaves), *by_mixer)
     for name in params:
         if mixers.kind(name) == "learned":
             yield ETA.at(mixer=name), jax.nn.sigmoid(jnp.asarray(params[name]["params"]["eta"]))
@@ -161,8 +161,8 @@ def _read(config: Config) -> dict[str, Any]:
     """What is kept of the networks without a mixer that ``pretrain`` trained."""
     record, (positions,) = without_mixer(config), config.positions
     handles = {"reached": pretrain.REACHED, "end": pretrain.END, "final_accuracy": pretrain.FINAL}
-    found = {part: handle(record, positions=positions) for part, handle in handles.items()}
-    return jax.tree.map(lambda values: values[_numbers(config, record)], found)
+    arrays = {part: handle(record, positions=positions) for part, handle in handles.items()}
+    return jax.tree.map(lambda values: values[_numbers(config, record)], arrays)
 
 
 EXPERIMENT = Experiment(

@@ -125,8 +125,8 @@ def _demonstrations(axes: Axes, record: Record) -> None:
     came = through(record)
     for i, look in enumerate(looks(tuple(record.config["mixers"])).values()):
         curves = FINAL(record)[i].mean(1)
-        own = curves[came[i]] if came[i].any() else curves
-        band(axes, np.arange(own.shape[1]), own, **look | SPARSE)
+        shown = curves[came[i]] if came[i].any() else curves
+        band(axes, np.arange(shown.shape[1]), shown, **look | SPARSE)
     described(axes, 2, "networks that came through", xlabel="demonstrations", ylabel="accuracy, mean of tasks")
 
 

@@ -47,27 +47,27 @@ def load_networks(folder: str, positions: str, members: int, first: int = 0) -> 
     if folder == RANDOM:
         return _random(positions, members)
     record = record_of(folder)
-    there = record.config["positions"]
-    if positions not in there:
-        raise _refused(folder, f"a run with networks of --positions={positions}; it has {', '.join(there)}", record)
+    encodings = record.config["positions"]
+    if positions not in encodings:
+        raise _refused(folder, f"a run with networks of --positions={positions}; it has {', '.join(encodings)}", record)
     if (params := below(record.params, positions)) is None:
         raise _refused(folder, "a run that kept its final parameters, params.npz", record)
     start, kept = record.config["first"], len(jax.tree.leaves(params)[0])
-    own = slice(first - start, first - start + members)
-    if own.start < 0 or own.stop > kept:
-        asked, its = f"{first} to {first + members - 1}", f"{start} to {start + kept - 1}"
-        raise _refused(folder, f"a run with the networks {asked} of {positions} positions; it has {its}", record)
+    span = slice(first - start, first - start + members)
+    if span.start < 0 or span.stop > kept:
+        wanted, stored = f"{first} to {first + members - 1}", f"{start} to {start + kept - 1}"
+        raise _refused(folder, f"a run with the networks {wanted} of {positions} positions; it has {stored}", record)
     settings = {field.name for field in dataclasses.fields(Network)} & record.config.keys()  # older runs had fewer
     config = Network(**{name: record.config[name] for name in settings})
     all_of_them = (params, Language(**record["language"]), TextTask(**record["task"]))
-    params, languages, tasks = jax.tree.map(lambda leaf: leaf[own], all_of_them)
+    params, languages, tasks = jax.tree.map(lambda leaf: leaf[span], all_of_them)
     return Networks(network(config, positions), params, languages, tasks, config.demonstrations)
 
 
 def one_network(networks: Networks, member: int) -> Networks:
     """One of them, without the member axis."""
-    own = jax.tree.map(lambda leaf: leaf[member], (networks.params, networks.languages, networks.tasks))
-    return networks._replace(params=own[0], languages=own[1], tasks=own[2])
+    trees = jax.tree.map(lambda leaf: leaf[member], (networks.params, networks.languages, networks.tasks))
+    return networks._replace(params=trees[0], languages=trees[1], tasks=trees[2])
 
 
 def every_network(config: OfNetworks, fits: Fits, stage: int) -> Iterator[tuple[str, Array, Networks]]:
@@ -132,13 +132,13 @@ def _place(folder: str) -> Path:
 
 
 def _refused(folder: str, allowed: str, record: Record | None = None) -> FlagError:
-    made = "python -m experiments.dai.pretrain --preset=lab"
+    command = "python -m experiments.dai.pretrain --preset=lab"
     if record:
         from experiments.dai.pretrain import EXPERIMENT  # for this message alone
 
-        made = report.command(EXPERIMENT, record)
+        command = report.command(EXPERIMENT, record)
     return FlagError(
-        f"--networks={folder}: allowed is {allowed}. One is made by {made} --outdir=runs/networks, "
+        f"--networks={folder}: allowed is {allowed}. One is made by {command} --outdir=runs/networks, "
         "and given as --networks=runs/networks"
     )
 

@@ -90,15 +90,15 @@ def trainings(config: Config) -> Table:
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """The worlds, which networks of one number share, and the networks; kept are those at the end of their training."""
-    of, tasks = (worlds_of(config)[name] for name in ("language", "tasks"))
-    yield {"language": vars(of), "task": vars(tasks)}
+    languages, tasks = (worlds_of(config)[name] for name in ("language", "tasks"))
+    yield {"language": vars(languages), "task": vars(tasks)}
     for handle, measure in ((CEILING, ceiling_accuracy), (MEANING_ONLY, meaning_only_accuracy)):
         of_worlds = jax.jit(jax.vmap(jax.vmap(measure, (0, None, 0)), (None, 0, 0)))
-        yield handle, of_worlds(jax.random.split(jax.random.key(config.seed), len(HELD_OUT)), of, tasks)
+        yield handle, of_worlds(jax.random.split(jax.random.key(config.seed), len(HELD_OUT)), languages, tasks)
     for positions in config.positions:
         module, members = network(config, positions), count(config, positions)
-        params, found = measured_of(config, positions, module, members, fits)
-        yield {positions: found}
+        params, metrics = measured_of(config, positions, module, members, fits)
+        yield {positions: metrics}
         yield "params", {positions: params}
     yield "facts", {"tasks": [task.stands_for for task in HELD_OUT], "stages": list(STAGES)}
 

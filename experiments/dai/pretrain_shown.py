@@ -60,15 +60,15 @@ def zero_shot(positions: str) -> Statistic:
 @of_record
 def follows_meaning(record: Record, positions: str) -> np.ndarray:
     """(M,) correlation over tasks of zero-shot accuracy with that of meanings alone, both less chance."""
-    found = FINAL(record, positions=positions)[..., 0] - _CHANCE
-    alone = MEANING_ONLY(record)[: len(found)] - _CHANCE
-    return np.array([np.corrcoef(x, y)[0, 1] if np.ptp(x) and np.ptp(y) else np.nan for x, y in zip(found, alone)])
+    excess = FINAL(record, positions=positions)[..., 0] - _CHANCE
+    alone = MEANING_ONLY(record)[: len(excess)] - _CHANCE
+    return np.array([np.corrcoef(x, y)[0, 1] if np.ptp(x) and np.ptp(y) else np.nan for x, y in zip(excess, alone)])
 
 
 def _behind_all(positions: str, family: str) -> Statistic:
     """(M,) accuracy behind all demonstrations, mean over the tasks of a family."""
-    own = [i for i, task in enumerate(HELD_OUT) if task.family == family]
-    return lambda record: FINAL(record, positions=positions)[:, own, -1].mean(-1)
+    indices = [i for i, task in enumerate(HELD_OUT) if task.family == family]
+    return lambda record: FINAL(record, positions=positions)[:, indices, -1].mean(-1)
 
 
 def encoding_difference(record: Record) -> np.ndarray:
@@ -94,9 +94,9 @@ UNRESOLVED = ("gated_rotary", "gated_sinusoidal", "follows_meaning_rotary")
 _judged = claims_of("dai.pretrain", "this lab, for Dai et al. 2022", minimum_members=3)
 
 
-def _claim(name: str, *positional: Any, **own: Any) -> Claim:
+def _claim(name: str, *positional: Any, **options: Any) -> Claim:
     verdict = {"presets": (), "at_lab": NOT_RESOLVED} if name in UNRESOLVED else {}
-    return _judged(name, *positional, **own, **verdict)
+    return _judged(name, *positional, **options, **verdict)
 
 
 def _of(positions: str) -> tuple[Claim, ...]:
@@ -178,9 +178,9 @@ def figures(record: Record) -> dict[str, Figure]:
 
 def _curriculum(record: Record) -> Figure:
     """Loss of predictable tokens in each stage, a thin line for each network; dots where networks end a stage."""
-    there = encodings(record)
-    figure, axes = panels(len(STAGES), len(there))
-    for row, positions in zip(axes, there):
+    schemes = encodings(record)
+    figure, axes = panels(len(STAGES), len(schemes))
+    for row, positions in zip(axes, schemes):
         passes, reached = gated(FINAL(record, positions=positions)), REACHED(record, positions=positions)
         for i, (at, stage) in enumerate(zip(row, STAGES)):
             curves = CURVE(record, positions=positions, stage=stage, metric="late_loss")

@@ -114,9 +114,9 @@ def measured_of(
     config: Config, prefix: str, module: LanguageModel, members: int, fits: Fits
 ) -> tuple[dict, dict[str, Any]]:
     """Params (M, ..) of the networks at the end of their last stage, and what was measured (``_network``)."""
-    each = [_network(config, f"{prefix}_{config.first + m}", fits) for m in range(members)]
-    params, found = jax.tree.map(lambda *leaves: np.stack(leaves), *each)
-    return params, found | {"final_accuracy": _final_accuracies(config, module, params)}
+    networks = [_network(config, f"{prefix}_{config.first + m}", fits) for m in range(members)]
+    params, metrics = jax.tree.map(lambda *leaves: np.stack(leaves), *networks)
+    return params, metrics | {"final_accuracy": _final_accuracies(config, module, params)}
 
 
 def _network(config: Config, prefix: str, fits: Fits) -> tuple[dict, dict[str, Any]]:
@@ -231,11 +231,11 @@ def _final_accuracies(config: Config, module: LanguageModel, params: dict) -> np
     worlds = jax.tree.map(lambda leaf: leaf[:members], worlds_of(config))
     keys = member_keys(config, TEST, config.first + members)[config.first :]
 
-    def member(own: tuple) -> Array:
-        key, params, world = own
+    def member(inputs: tuple) -> Array:
+        key, params, world = inputs
         return _accuracies_of_tasks(config, module, params, key, world, config.test_tasks)
 
-    return np.asarray(jax.jit(lambda *own: jax.lax.map(member, own))(keys, params, worlds))
+    return np.asarray(jax.jit(lambda *inputs: jax.lax.map(member, inputs))(keys, params, worlds))
 
 
 def _accuracies_of_tasks(
@@ -243,8 +243,8 @@ def _accuracies_of_tasks(
 ) -> Array:
     """(6, n + 1) accuracies of one network on ``count`` sequences of each task."""
 
-    def one(own: tuple) -> Array:
-        return accuracies(config.demonstrations, module, params, own[0], setting["language"], own[1], count)
+    def one(pair: tuple) -> Array:
+        return accuracies(config.demonstrations, module, params, pair[0], setting["language"], pair[1], count)
 
     return jax.lax.map(one, (jax.random.split(key, len(HELD_OUT)), setting["tasks"]))
 
@@ -257,8 +257,8 @@ def accuracies(
     words, classes = sentences(key, of, task, count * examples)
     rows = example_rows(task, words, classes).reshape(count, -1)
     tokens = jnp.concatenate([jnp.full((count, 1), BEGIN), rows], axis=1)
-    asked = 2 + LENGTH + EXAMPLE * np.arange(examples)  # the field before a label predicts it
-    logits = unembedded(params["params"], last_residual(module, params, tokens)[:, asked])[
+    places = 2 + LENGTH + EXAMPLE * np.arange(examples)  # the field before a label predicts it
+    logits = unembedded(params["params"], last_residual(module, params, tokens)[:, places])[
         ..., FIRST_LABEL + task.labels
     ]
     among = jnp.where(jnp.arange(CLASSES)[None, None] < task.classes, logits, -jnp.inf)

@@ -61,8 +61,8 @@ def chunks(tree: T, size: int) -> Iterator[tuple[T, int]]:
     """Parts of one size, the last one filled up with its first row, and how many rows of each are not filling."""
     count = len(jax.tree.leaves(tree)[0])
     for start in range(0, count, size):
-        own = min(size, count - start)
-        yield rows(tree, np.r_[start : start + own, np.full(size - own, start)]), own
+        valid = min(size, count - start)
+        yield rows(tree, np.r_[start : start + valid, np.full(size - valid, start)]), valid
 
 
 def finetuned(
@@ -72,15 +72,15 @@ def finetuned(
 
     The parts are on the host, where taking one job out of them compiles nothing.
     """
-    for part, own in chunks(jobs, size):
-        yield jax.device_get(_finetuned(network, params, part, objective, sequential)), own
+    for part, valid in chunks(jobs, size):
+        yield jax.device_get(_finetuned(network, params, part, objective, sequential)), valid
 
 
 @partial(jax.jit, static_argnames=("network", "objective", "sequential"))
 def _finetuned(network: LanguageModel, params: Params, jobs: Jobs, objective: str, sequential: bool) -> Tuned:
     def one(job: Jobs) -> Tuned:
-        found = finetune(network, params, *map(jnp.asarray, job), objective=objective, sequential=sequential)
-        return Tuned({name: found.params["params"][name] for name in TUNED}, found.queries)
+        tuned = finetune(network, params, *map(jnp.asarray, job), objective=objective, sequential=sequential)
+        return Tuned({name: tuned.params["params"][name] for name in TUNED}, tuned.queries)
 
     return jax.vmap(one)(jobs)
 
@@ -108,8 +108,8 @@ def states(
 ) -> NetworkStates:
     """``network_states`` of F networks that have these weights, (F, ..) by name, in place of their own: (F, I, ..)."""
     return jax.lax.map(
-        lambda own: network_states(
-            network, with_weights(params, own), task, setting, position=position, patch=patch, at_once=at_once
+        lambda one: network_states(
+            network, with_weights(params, one), task, setting, position=position, patch=patch, at_once=at_once
         ),
         weights,
     )
@@ -120,8 +120,8 @@ def matched(
     network: LanguageModel, params: Params, weights: Weights, task: EncodedTask, sizes: Array
 ) -> tuple[Weights, Array]:
     """``matched_update`` of one fine-tuned network: its weights, and the sizes (L,) that they reach."""
-    found = matched_update(network, params, with_weights(params, weights), task, sizes)
-    return {name: found.params["params"][name] for name in TUNED}, found.sizes
+    update = matched_update(network, params, with_weights(params, weights), task, sizes)
+    return {name: update.params["params"][name] for name in TUNED}, update.sizes
 
 
 @partial(jax.jit, static_argnames=("baseline", "top"))
@@ -143,8 +143,8 @@ def compared(
     """
     weights, matched = params["params"], jnp.asarray(task.matched)
     directions = label_directions(weights["embedding"], weights["norm_scale"], jnp.asarray(task.candidates))
-    found = similarities(key, zero_shot, in_context, tuned, queries, matched, directions=directions, baseline=baseline)
-    found |= {name: found[name].at[:, 0].set(jnp.nan) for name in ("kendall", "kendall_random")}
+    sims = similarities(key, zero_shot, in_context, tuned, queries, matched, directions=directions, baseline=baseline)
+    sims |= {name: sims[name].at[:, 0].set(jnp.nan) for name in ("kendall", "kendall_random")}
     pairs = {
         "in_context_tuned": (in_context, tuned),
         "zero_shot_tuned": (zero_shot, tuned),
@@ -155,7 +155,7 @@ def compared(
         labels = (unrepeated(state.candidate_logits, task.candidates) for state in (a, b))
         answered[f"shannon_{name}"] = jensen_shannon(*labels)
         answered[f"overlap_{name}"] = top_overlap(a.logits, b.logits, top)
-    return found, answered
+    return sims, answered
 
 
 @jax.jit

@@ -39,14 +39,14 @@ def chosen_rate(log_probabilities: Floats, sizes: Floats, most: float) -> Choice
       most: that of in-context learning.
     """
     scores = smoothed(log_probabilities)
-    there = np.flatnonzero(np.nan_to_num(sizes, nan=np.inf) <= most)
+    allowed = np.flatnonzero(np.nan_to_num(sizes, nan=np.inf) <= most)
     free = int(scores.mean(1).argmax())
-    if not there.size:
+    if not allowed.size:
         return Choice(0, free)
-    best = there[scores[there].mean(1).argmax()]
-    behind = scores[best] - scores[there]  # (R, I): the standard error is that of the difference
+    best = allowed[scores[allowed].mean(1).argmax()]
+    behind = scores[best] - scores[allowed]  # (R, I): the standard error is that of the difference
     error = behind.std(1, ddof=min(1, behind.shape[1] - 1)) / np.sqrt(behind.shape[1])
-    return Choice(int(there[np.flatnonzero(behind.mean(1) <= error)[0]]), free)
+    return Choice(int(allowed[np.flatnonzero(behind.mean(1) <= error)[0]]), free)
 
 
 def smoothed(values: ArrayLike) -> Floats:

@@ -156,7 +156,7 @@ def _lines(path: str) -> list[tuple[str, str]]:
     Raises:
       ValueError: for a line that is no text with a label, or repeats a text with another label; with its number.
     """
-    found: dict[str, tuple[str, str, int]] = {}  # by the words of a text
+    entries: dict[str, tuple[str, str, int]] = {}  # by the words of a text
     try:
         read = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -172,14 +172,14 @@ def _lines(path: str) -> list[tuple[str, str]]:
                 'allowed are lines {"text": .., "label": ..} with words in both, or a whole number as label; line '
                 f"{number} is not one of these"
             ) from error
-        _, before, at = found.setdefault(" ".join(text.split()), (text, label, number))
+        _, before, at = entries.setdefault(" ".join(text.split()), (text, label, number))
         if before != label:
             raise ValueError(
                 f"allowed is one label for a text; line {number} says {label!r} of that of line {at}, {before!r}"
             )
-    if len({label for _, label, _ in found.values()}) < 2:
+    if len({label for _, label, _ in entries.values()}) < 2:
         raise ValueError("allowed are examples of at least two labels")
-    return [(text, label) for text, label, _ in found.values()]
+    return [(text, label) for text, label, _ in entries.values()]
 
 
 def _words(value: Any, kinds: Any) -> str:

@@ -88,14 +88,14 @@ def _number(values: np.ndarray) -> float | None:
 
 def lines(metrics: Mapping[str, Any]) -> list[list[str]]:
     """Rows of the table by task, the head first."""
-    found = [["networks", "metric", *metrics["tasks"], "mean"]]
+    rows = [["networks", "metric", *metrics["tasks"], "mean"]]
     for positions, tasks in metrics["by_task"].items():
         for name in BY_TASK:
             values = [tasks[task][name] for task in metrics["tasks"]]
-            there = [value for value in values if value is not None]
-            mean = sum(there) / len(there) if there else None
-            found.append([positions, name, *("" if v is None else f"{v:.3f}" for v in (*values, mean))])
-    return found
+            present = [value for value in values if value is not None]
+            mean = sum(present) / len(present) if present else None
+            rows.append([positions, name, *("" if v is None else f"{v:.3f}" for v in (*values, mean))])
+    return rows
 
 
 def markdown(rows: Iterable[Sequence[str]]) -> str:

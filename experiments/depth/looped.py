@@ -111,7 +111,7 @@ def optima(config: Config, layers: int) -> Optima:
     """Those of a configuration's prompts at a depth."""
     spectrum = gram_spectrum(config.context_length, config.input_size, 2 * layers)
     rates = {"looped": np.full(layers, looped_rate(layers, spectrum)), "free": free_rates(layers, spectrum)}
-    return Optima(spectrum, rates, {name: float(depth_error(each, spectrum)) for name, each in rates.items()})
+    return Optima(spectrum, rates, {name: float(depth_error(values, spectrum)) for name, values in rates.items()})
 
 
 @functools.cache
@@ -145,8 +145,8 @@ def model(config: Config, name: str, layers: int | None = None) -> Model:
     def init(key: Array) -> dict:
         draw = lambda k: config.init_scale * jax.random.normal(k, (1, *shape[1:]) if kind == "equal" else shape)  # noqa: E731
         first, second = jax.random.split(key)
-        found = {"a": jnp.broadcast_to(draw(first), shape)}
-        return {"params": found | ({"b": draw(second)} if kind == "inputs" else {})}
+        weights = {"a": jnp.broadcast_to(draw(first), shape)}
+        return {"params": weights | ({"b": draw(second)} if kind == "inputs" else {})}
 
     def predict(params: dict, prompts: Prompt) -> Array:
         weights = params["params"]
@@ -161,14 +161,14 @@ def model(config: Config, name: str, layers: int | None = None) -> Model:
 def solvers(config: Config, name: str) -> dict[str, tuple[str, dict]]:
     """By name, the kind and the weights of layers that are gradient descent, or GD++, at the best rates."""
     layers, inverse = int(name.split("_")[1]), np.linalg.inv(root(config, name) @ root(config, name))
-    each = {key: (rates, None) for key, rates in optima(config, layers).rates.items()}
+    pairs = {key: (rates, None) for key, rates in optima(config, layers).rates.items()}
     if name.startswith("inputs"):
         rates, gammas, _ = gd_plus_plus(config, layers)
-        each["gd++"] = rates, gammas / rates
+        pairs["gd++"] = rates, gammas / rates
     weights = lambda of: jnp.asarray(of[:, None, None] * inverse, jnp.float32)  # noqa: E731
     return {
         key: ("free", {"params": {"a": weights(a)} | ({} if b is None else {"b": weights(b)})})
-        for key, (a, b) in each.items()
+        for key, (a, b) in pairs.items()
     }
 
 
@@ -190,27 +190,27 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 
         def errors(learners: Any, stage: int = stage, name: str = name, fit: Any = fit) -> dict[str, np.ndarray]:
             keys = member_keys(config, 900 + stage)
-            found = paired_losses(learners, always(sampler(config, name)), fit.params, keys, config.final_tasks)
-            return {one: 2 * losses / config.input_size for one, losses in found.items()}
+            losses = paired_losses(learners, always(sampler(config, name)), fit.params, keys, config.final_tasks)
+            return {one: 2 * values / config.input_size for one, values in losses.items()}
 
         if not stage:
             yield STEPS, fit.steps
         yield LOSS.at(network=name), fit.metrics["loss"]
         yield WEIGHTS.at(network=name), np.asarray(fit.params["params"]["a"], np.float64)
         fixed = {key: model(config, f"{kind}_{layers}").learner(weights) for key, (kind, weights) in beside.items()}
-        own = model(config, name)
-        yield ERROR.at(network=name), errors(lambda params: {"trained": own.learner(params), **fixed})  # noqa: B023
+        trained = model(config, name)
+        yield ERROR.at(network=name), errors(lambda params: {"trained": trained.learner(params), **fixed})  # noqa: B023
         best = optima(config, layers)
         facts = {"rates": {key: rates.tolist() for key, rates in best.rates.items()}, "errors": dict(best.errors)}
         yield "facts", {name: facts}
         if not name.startswith("looped"):
             continue
-        each = []
+        by_count = []
         for count in config.loops:
-            again, one = model(config, name, count), {"params": {"a": beside["looped"][1]["params"]["a"][:1]}}
-            both = lambda params: {"trained": again.learner(params), "looped": again.learner(one)}  # noqa: B023, E731
-            each.append(errors(both))
-        yield LOOPS.at(network=name), {key: np.stack([one[key] for one in each], axis=1) for key in each[0]}
+            stack, one = model(config, name, count), {"params": {"a": beside["looped"][1]["params"]["a"][:1]}}
+            both = lambda params: {"trained": stack.learner(params), "looped": stack.learner(one)}  # noqa: B023, E731
+            by_count.append(errors(both))
+        yield LOOPS.at(network=name), {key: np.stack([one[key] for one in by_count], axis=1) for key in by_count[0]}
     for layers in config.depths:
         yield from _descents(config, layers)
 
@@ -231,9 +231,9 @@ def _descents(config: Config, layers: int) -> Iterator[Yield]:
     for step in range(config.descent_steps):
         rates = rates - config.descent_rate * depth_gradient(rates, best.spectrum)
         left[(depth_error(rates, best.spectrum) < half) & np.isnan(left)] = step + 1
-    found = depth_error(rates, best.spectrum)
+    errors = depth_error(rates, best.spectrum)
     yield LEFT.at(depth=layers), left[:, :-2]
-    yield END.at(depth=layers), {"equal": found[:, -2], "apart": found[:, -1]}
+    yield END.at(depth=layers), {"equal": errors[:, -2], "apart": errors[:, -1]}
 
 
 EXPERIMENT = Experiment(

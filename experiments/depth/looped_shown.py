@@ -26,14 +26,14 @@ def best_of(record: Record, network: str) -> Optima:
 
 def whitened(record: Record, network: str) -> np.ndarray:
     """(M, L, D, D) C^(1/2) A C^(1/2) of every layer, C the covariance of the inputs."""
-    found, side = WEIGHTS(record, network=network), root(config_of(record), network)
-    return side @ found @ side
+    weights, side = WEIGHTS(record, network=network), root(config_of(record), network)
+    return side @ weights @ side
 
 
 def rates(record: Record, network: str) -> np.ndarray:
     """(M, L) their mean diagonals, the largest first."""
-    found = np.diagonal(whitened(record, network), axis1=2, axis2=3).mean(axis=2)
-    return -np.sort(-found, axis=1)
+    diagonals = np.diagonal(whitened(record, network), axis1=2, axis2=3).mean(axis=2)
+    return -np.sort(-diagonals, axis=1)
 
 
 def one_rate(depth: int, best: int) -> Statistic:
@@ -54,8 +54,8 @@ def over(network: str, learner: str) -> Statistic:
 @of_record
 def off_identity(record: Record, network: str, white: bool = True) -> np.ndarray:
     """(M,) largest distance of a layer's whitened A (control: A) from a multiple of I, over the norm of that."""
-    found = whitened(record, network) if white else WEIGHTS(record, network=network)
-    return statistics.off_identity(found).max(axis=1)
+    matrices = whitened(record, network) if white else WEIGHTS(record, network=network)
+    return statistics.off_identity(matrices).max(axis=1)
 
 
 @of_record
@@ -66,8 +66,8 @@ def loops(record: Record, count: int, over: int | None, learner: str = "trained"
     """
 
     def at(learner: str, count: int) -> np.ndarray:
-        found = LOOPS(record, network="looped_3", learner=learner)
-        return found[:, place_of(record, "loops", count, f"{count} loops")]
+        errors = LOOPS(record, network="looped_3", learner=learner)
+        return errors[:, place_of(record, "loops", count, f"{count} loops")]
 
     return at("trained", count) / (at("looped", count) if over is None else at(learner, over))
 
@@ -117,21 +117,21 @@ CLAIMS = (
     *(
         claim(
             f"{name}_rates",
-            f"{said} learn the best rates, in any order (largest relative distance; control: from looped ones).",
+            f"{subject} learn the best rates, in any order (largest relative distance; control: from looped ones).",
             farthest(name, "free"), at_most=0.03, control=farthest(name, "looped"),
             reason=f"{_MEAN}; it is the worst of {name[-1]} rates, and the largest has the least pull",
         )
-        for name, said in (
+        for name, subject in (
             ("free_2", "Two free layers"), ("free_3", "Three free layers"),
             ("turned_2", "On inputs of another covariance two layers"),
         )
     ),
     *(
         claim(
-            f"{name}_error", f"{said} (ratio; control: over looped ones').",
+            f"{name}_error", f"{sentence} (ratio; control: over looped ones').",
             over(name, "free"), near=1.0, tolerance=0.03, control=over(name, "looped"), reason=_PAIRED, **more,
         )
-        for name, said, more in (
+        for name, sentence, more in (
             ("free_2", "Two free layers have the error of two free steps",
              {"headline": 1, "quick": Quick(0.06, f"{_SHORT}: six members leave .07", NOT_RESOLVED)}),
             ("free_3", "Three free layers have the error of three free steps", {}),
@@ -216,10 +216,10 @@ LABELS = {"looped": "looped", "free": "free", "equal": "free, equal start", "inp
 def _depths(axes: Axes, record: Record) -> None:
     config = config_of(record)
     for look, (kind, label) in zip(panels.SERIES, LABELS.items()):
-        own = [name for name in config.networks if name.startswith(kind)]
-        for i, name in enumerate(own):
-            found = ERROR(record, network=name, learner="trained")[:, None]
-            panels.bars(axes, [int(name.split("_")[1])], found, label if not i else "", look)
+        names = [name for name in config.networks if name.startswith(kind)]
+        for i, name in enumerate(names):
+            errors = ERROR(record, network=name, learner="trained")[:, None]
+            panels.bars(axes, [int(name.split("_")[1])], errors, label if not i else "", look)
     for kind in ("looped", "free"):
         axes.plot([1, 2, 3, 4], [optima(config, layers).errors[kind] for layers in (1, 2, 3, 4)], **THEORY)
     panels.described(axes, 2, xlabel="layers", ylabel="error", yscale="log", title="error by depth")
@@ -229,8 +229,8 @@ def _loops(axes: Axes, record: Record) -> None:
     config = config_of(record)
     spectrum = gram_spectrum(config.context_length, config.input_size, 2 * max(config.loops))
     for look, name in zip(panels.SERIES, [name for name in config.networks if name.startswith("looped")]):
-        found, rate = LOOPS(record, network=name, learner="trained"), best_of(record, name).rates["looped"][0]
-        panels.bars(axes, config.loops, found, f"trained at {name.split('_')[1]} loops", look)
+        errors, rate = LOOPS(record, network=name, learner="trained"), best_of(record, name).rates["looped"][0]
+        panels.bars(axes, config.loops, errors, f"trained at {name.split('_')[1]} loops", look)
         fine = range(1, max(config.loops) + 1)
         axes.plot(fine, [depth_error(np.full(k, rate), spectrum) for k in fine], **THEORY | {"color": look["color"]})
         axes.legend(ncols=1, **panels.ABOVE)

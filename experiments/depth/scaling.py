@@ -160,8 +160,8 @@ def turned(config: Config) -> Sampler:
 
     w.o_k ~ N(0, mu_k / l_k), so that the error of predicting zero is 1; the query is N(0, X^T X / N).
     """
-    size, law = config.input_size, modes(config, config.input_size)
-    eigenvalues, powers = (each.astype(np.float32) for each in law)
+    size, spectrum = config.input_size, modes(config, config.input_size)
+    eigenvalues, powers = (values.astype(np.float32) for values in spectrum)
 
     def sampler(key: Array, batch: int) -> Sample:
         turn, task, query = (
@@ -212,30 +212,30 @@ def trainings(config: Config) -> Table:
         table[name] = config, model(config, name), turned(config), moving if name.startswith("inputs") else plain
     return {
         name: training.planned(
-            own, trained, keys=member_keys(own, stage), optimizer=optimizer, sampler_of=always(sampler)
+            run_config, trained, keys=member_keys(run_config, stage), optimizer=optimizer, sampler_of=always(sampler)
         )
-        for stage, (name, (own, trained, sampler, optimizer)) in enumerate(table.items())
+        for stage, (name, (run_config, trained, sampler, optimizer)) in enumerate(table.items())
     }
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Least errors; steps to leave the saddle; errors of the networks and of exact rates on the same prompts."""
     few = modes(config, config.few)
-    for name, law in {"many": modes(config, config.many), "few": few, "limit": None}.items():
+    for name, spectrum in {"many": modes(config, config.many), "few": few, "limit": None}.items():
         depths = getattr(config, f"{name}_depths")
-        law = law or theory.marchenko_pastur(1.0, 2 * max(depths) + 2)
-        tied = [theory.depth_error(np.full(depth, theory.looped_rate(depth, law)), law) for depth in depths]
-        yield BEST.at(of=name), {"tied": np.array(tied), "free": theory.free_errors(max(depths), law)[[*depths]]}
+        spectrum = spectrum or theory.marchenko_pastur(1.0, 2 * max(depths) + 2)
+        tied = [theory.depth_error(np.full(depth, theory.looped_rate(depth, spectrum)), spectrum) for depth in depths]
+        yield BEST.at(of=name), {"tied": np.array(tied), "free": theory.free_errors(max(depths), spectrum)[[*depths]]}
     for learner in ("tied", "free"):
         moved = [theory.depth_error(best(few, depth)[learner], (1.5 * few[0], few[1])) for depth in config.few_depths]
         yield SHIFTED.at(learner=learner), np.array(moved)
     for depth in config.descents:
         yield LEFT.at(depth=depth), left(config, depth, few)
     for stage, (size, depth) in enumerate(((size, depth) for size in config.sizes for depth in config.tied), 900):
-        fit, law = fits[f"size_{size}/tied_{depth}"], theory.gram_spectrum(size, size, 2 * depth)
-        exact = {"tied": np.array([theory.looped_rate(depth, law)])}
-        found = errors(config, tied_model(size, depth), fit, isotropic(config, size), stage, exact)
-        yield TIED.at(size=size, depth=depth), {key: value / (size * config.tasks) for key, value in found.items()}
+        fit, spectrum = fits[f"size_{size}/tied_{depth}"], theory.gram_spectrum(size, size, 2 * depth)
+        exact = {"tied": np.array([theory.looped_rate(depth, spectrum)])}
+        totals = errors(config, tied_model(size, depth), fit, isotropic(config, size), stage, exact)
+        yield TIED.at(size=size, depth=depth), {key: value / (size * config.tasks) for key, value in totals.items()}
     for stage, name in enumerate(config.networks, 950):
         fit, exact = fits[name], best(modes(config, config.input_size), int(name.split("_")[1]))
         yield ERROR.at(network=name), errors(config, model(config, name), fit, turned(config), stage, exact)
@@ -256,8 +256,8 @@ def errors(config: Config, own: Model, fit: Fit, sampler: Sampler, stage: int, e
     built = {name: {"params": {"a": weights(rates)}} for name, rates in exact.items()}
     beside = {name: layers_of(len(eye), own.layers, len(exact[name])).learner(params) for name, params in built.items()}
     learners = lambda params: {"trained": own.learner(params), **beside}  # noqa: E731
-    found = paired_losses(learners, always(sampler), fit.params, member_keys(config, stage), config.final_tasks)
-    return {name: 2 * losses for name, losses in found.items()}
+    losses = paired_losses(learners, always(sampler), fit.params, member_keys(config, stage), config.final_tasks)
+    return {name: 2 * values for name, values in losses.items()}
 
 
 def left(config: Config, depth: int, law: Law) -> np.ndarray:
@@ -269,12 +269,12 @@ def left(config: Config, depth: int, law: Law) -> np.ndarray:
     apart = rng.normal(size=(config.members, 1, depth))
     apart = (apart - apart.mean(2, keepdims=True)) / apart.std(2, keepdims=True)
     rates, level = tied + np.array(config.jitters)[:, None] * apart, 0.95 * theory.depth_error(tied, law)
-    found = np.full(rates.shape[:2], np.nan)
+    steps = np.full(rates.shape[:2], np.nan)
     for step in range(config.descent_steps):
-        still = np.isnan(found)[..., None]  # those that have left may meet a curvature too large for this step
+        still = np.isnan(steps)[..., None]  # those that have left may meet a curvature too large for this step
         rates = rates - still * config.descent_rate * theory.depth_gradient(rates, law)
-        found[(theory.depth_error(rates, law) < level) & still[..., 0]] = step + 1
-    return found
+        steps[(theory.depth_error(rates, law) < level) & still[..., 0]] = step + 1
+    return steps
 
 
 EXPERIMENT = Experiment(

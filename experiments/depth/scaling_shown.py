@@ -25,9 +25,9 @@ def slope(of: str, learner: str) -> Statistic:
 @of_record
 def off_limit(record: Record, learner: str) -> np.ndarray:
     """Largest relative distance of isotropic errors in the limit from binom(2L, L) / 4^L; free: from 1 / (L + 1)."""
-    depths, found = record.config["limit_depths"], BEST(record, of="limit", learner=learner)
+    depths, errors = record.config["limit_depths"], BEST(record, of="limit", learner=learner)
     exact = [comb(2 * depth, depth) / 4**depth if learner == "tied" else 1 / (depth + 1) for depth in depths]
-    return np.abs(found / np.array(exact) - 1).max()
+    return np.abs(errors / np.array(exact) - 1).max()
 
 
 @functools.cache
@@ -35,31 +35,31 @@ def exact(size: int, depth: int) -> float:
     """The least error of tied layers on N = D isotropic examples; that of no layer is 1."""
     if not depth:
         return 1.0
-    law = theory.gram_spectrum(size, size, 2 * depth)
-    return float(theory.depth_error(best(law, depth)["tied"], law))
+    spectrum = theory.gram_spectrum(size, size, 2 * depth)
+    return float(theory.depth_error(best(spectrum, depth)["tied"], spectrum))
 
 
 def error(record: Record, size: int, depth: int) -> np.ndarray:
     """(M,) error of trained tied layers: its ratio to that of exact rates on the same prompts, times the exact one."""
     if depth not in record.config["tied"]:
         raise NotRun(f"{depth} tied layers")
-    found = (TIED(record, size=size, depth=depth, learner=learner) for learner in ("trained", "tied"))
-    return next(found) / next(found) * exact(size, depth)
+    errors = (TIED(record, size=size, depth=depth, learner=learner) for learner in ("trained", "tied"))
+    return next(errors) / next(errors) * exact(size, depth)
 
 
 @of_record
 def extrapolated(record: Record, depth: int, by: bool = True) -> np.ndarray:
     """(M,) error at N = D to infinity, by a line in 1/D (control: of the smallest D), over binom(2L, L) / 4^L."""
     sizes, limit = record.config["sizes"], comb(2 * depth, depth) / 4**depth
-    found = np.stack([error(record, size, depth) for size in sizes])
-    return (np.polyfit(1 / np.array(sizes), found, 1)[1] if by else found[0]) / limit
+    errors = np.stack([error(record, size, depth) for size in sizes])
+    return (np.polyfit(1 / np.array(sizes), errors, 1)[1] if by else errors[0]) / limit
 
 
 def off_exact(record: Record) -> np.ndarray:
     """(M,) largest relative distance of an error of trained tied layers from the exact one of its size and depth."""
     sizes, depths = record.config["sizes"], record.config["tied"]
-    each = [error(record, size, depth) / exact(size, depth) for size in sizes for depth in depths]
-    return np.abs(np.stack(each) - 1).max(axis=0)
+    ratios = [error(record, size, depth) / exact(size, depth) for size in sizes for depth in depths]
+    return np.abs(np.stack(ratios) - 1).max(axis=0)
 
 
 def off_exact_shallower(record: Record) -> np.ndarray:
@@ -80,8 +80,8 @@ def over(record: Record, network: str, learner: str) -> np.ndarray:
 def time(record: Record, depth: int, along: bool = False) -> np.ndarray:
     """(M,) steps to leave the saddle for each e-fold of the jitter, times the growth of a step (control: ``along``)."""
     config, steps = from_json(Config, record.config), LEFT(record, depth=depth)
-    law = modes(config, config.few)
-    curvature = -theory.saddle_curvature(best(law, depth)["tied"][0], depth, law)
+    spectrum = modes(config, config.few)
+    curvature = -theory.saddle_curvature(best(spectrum, depth)["tied"][0], depth, spectrum)
     growth = config.descent_rate * curvature * ((2 * depth - 1) if along else 1)
     return np.polyfit(-np.log(config.jitters), steps.T, 1)[0] * np.log1p(growth)
 
@@ -140,11 +140,11 @@ CLAIMS = (
     *(
         claim(
             f"extrapolated_{depth}",
-            f"Errors of {said}, extrapolated in 1/D, are binom(2L, L) / 4^L (ratio; control: at D = 16).",
+            f"Errors of {layers}, extrapolated in 1/D, are binom(2L, L) / 4^L (ratio; control: at D = 16).",
             extrapolated(depth), near=1.0, tolerance=0.03, control=extrapolated(depth, by=False),
             reason=f"{_TRAINED}; the line in 1/D alone leaves {left}", **more,
         )
-        for depth, said, left, more in (
+        for depth, layers, left, more in (
             (1, "one trained layer", ".05 %", {}), (2, "two tied trained layers", ".02 %", {}),
             (4, "four tied trained layers", ".4 %", {"headline": 3}),
             (8, "eight tied trained layers", "1.2 %", {}),
@@ -219,8 +219,8 @@ def _training(axes: Axes, record: Record, networks: list[str]) -> None:
     """Errors over training over the best tied ones."""
     for look, network in zip(panels.SERIES, networks):
         config, depth = from_json(Config, record.config), int(network.split("_")[1])
-        law = modes(config, config.input_size)
-        least = theory.depth_error(best(law, depth)["tied"], law)
+        spectrum = modes(config, config.input_size)
+        least = theory.depth_error(best(spectrum, depth)["tied"], spectrum)
         band(
             axes, STEPS(record), 2 * LOSS(record, network=network) / least, label=network.replace("_", ", L = "), **look
         )

@@ -110,17 +110,17 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     yield from _extrapolated(config)
     isotropic, members = np.ones(config.size), range(config.members)
 
-    def errors(stage: int, laws: list[Law]) -> Floats:
-        """(M, laws) on unseen isotropic tasks."""
-        drawn = [[fitted(_rng(config, stage, m, i), law)[0] for i, law in enumerate(laws)] for m in members]
-        return np.array([[error(g, isotropic, law) for g, law in zip(row, laws)] for row in drawn])
+    def errors(stage: int, problems: list[Law]) -> Floats:
+        """(M, problems) on unseen isotropic tasks."""
+        drawn = [[fitted(_rng(config, stage, m, i), problem)[0] for i, problem in enumerate(problems)] for m in members]
+        return np.array([[error(g, isotropic, problem) for g, problem in zip(row, problems)] for row in drawn])
 
     for i, context in enumerate(config.contexts):
         over = [Law(config.size, isotropic, context, k, LONG_PROMPTS, LONG_NOISE) for k in config.diversities]
         yield KINK.at(context=context), errors(10 + i, over)
     yield PEAK, errors(20, [Law(config.size, isotropic, 2.0, 4.0, tau, NOISE) for tau in config.prompts])
-    each = [[[distances(config, m, d, k) for k in DISTANCES] for d in config.compared] for m in members]
-    yield DISTANCE, dict(zip(("dmmse", "ridge"), np.moveaxis(np.array(each), -1, 0)))
+    pairs = [[[distances(config, m, d, k) for k in DISTANCES] for d in config.compared] for m in members]
+    yield DISTANCE, dict(zip(("dmmse", "ridge"), np.moveaxis(np.array(pairs), -1, 0)))
     for side, diversity in (("below", BELOW), ("above", ABOVE)) if config.identified else ():
         yield NAMED.at(side=side), identification(config, diversity)
 
@@ -129,20 +129,20 @@ def _extrapolated(config: Config) -> Iterator[Yield]:
     """Errors at every d; points that differ in C' alone share their fits, and cheap ones have four times as many."""
     kinds = list(dict.fromkeys(point[:3] for point in POINTS.values()))
     for point, (*_, aimed) in POINTS.items():
-        laws = [law_of(config, point, d) for d in config.sizes]
-        yield THEORY.at(point=point), np.array([expected(law, tested(aimed, law.spectrum)) for law in laws])
-    for stage, own in enumerate(kinds):
-        sharing = [point for point, values in POINTS.items() if values[:3] == own]
-        found = {point: np.empty((config.members, len(config.sizes))) for point in sharing}
+        problems = [law_of(config, point, d) for d in config.sizes]
+        yield THEORY.at(point=point), np.array([expected(one, tested(aimed, one.spectrum)) for one in problems])
+    for stage, kind in enumerate(kinds):
+        sharing = [point for point, values in POINTS.items() if values[:3] == kind]
+        errors = {point: np.empty((config.members, len(config.sizes))) for point in sharing}
         for i, (size, draws) in enumerate(zip(config.sizes, config.draws)):
-            law = law_of(config, sharing[0], size)
-            aims = {point: tested(POINTS[point][3], law.spectrum) for point in sharing}
+            problem = law_of(config, sharing[0], size)
+            aims = {point: tested(POINTS[point][3], problem.spectrum) for point in sharing}
             for m in range(config.members):
                 rng = _rng(config, stage, m, i)
-                fits = [fitted(rng, law)[0] for _ in range(draws if law.prompts > 1 else 4 * draws)]
+                fits = [fitted(rng, problem)[0] for _ in range(draws if problem.prompts > 1 else 4 * draws)]
                 for point in sharing:
-                    found[point][m, i] = np.mean([error(g, aims[point], law) for g in fits])
-        yield from ((ERROR.at(point=point), values) for point, values in found.items())
+                    errors[point][m, i] = np.mean([error(g, aims[point], problem) for g in fits])
+        yield from ((ERROR.at(point=point), values) for point, values in errors.items())
 
 
 def _rng(config: Config, *place: int) -> np.random.Generator:
@@ -151,15 +151,15 @@ def _rng(config: Config, *place: int) -> np.random.Generator:
 
 def distances(config: Config, member: int, size: int, diversity: float) -> tuple[float, float]:
     """Mean squared distance of predictions on unseen tasks to dMMSE of the training tasks and to ridge, times d."""
-    law = Law(size, np.ones(size), 2.0, diversity, 4.0, NOISE)
-    weights, tasks = fitted(_rng(config, 30, member, size, round(100 * diversity)), law)
+    problem = Law(size, np.ones(size), 2.0, diversity, 4.0, NOISE)
+    weights, tasks = fitted(_rng(config, 30, member, size, round(100 * diversity)), problem)
     sampler = gaussian_regression(
-        context_length=law.length, covariance=np.eye(size) / size, label_noise=NOISE**0.5
+        context_length=problem.length, covariance=np.eye(size) / size, label_noise=NOISE**0.5
     )  # fmt: skip
     prompts = sampler(jax.random.fold_in(member_keys(config, 30)[member], size), config.eval_tasks).prompt
-    own = predictions(weights, np.asarray(prompts.x), np.asarray(prompts.y), np.asarray(prompts.x_query))
+    outputs = predictions(weights, np.asarray(prompts.x), np.asarray(prompts.y), np.asarray(prompts.x_query))
     others = (dmmse(jnp.asarray(tasks[:, :, None], jnp.float32), NOISE), ridge(NOISE))
-    return tuple(float(np.mean((own - jax.vmap(other)(prompts)) ** 2)) * size for other in others)  # type: ignore
+    return tuple(float(np.mean((outputs - jax.vmap(other)(prompts)) ** 2)) * size for other in others)  # type: ignore
 
 
 def predictions(weights: Floats, x: Floats, y: Floats, query: Floats) -> Floats:
@@ -174,8 +174,8 @@ def known_tasks(tasks: Floats, law: Law) -> Sampler:
     every, (d, length) = jnp.asarray(tasks, jnp.float32)[..., None], (law.size, law.length)
 
     def sampler(key: jax.Array, batch: int) -> Sample:
-        which, inputs, noise = jax.random.split(key, 3)
-        w = every[jax.random.randint(which, (batch,), 0, len(every))]
+        choice, inputs, noise = jax.random.split(key, 3)
+        w = every[jax.random.randint(choice, (batch,), 0, len(every))]
         x = jax.random.normal(inputs, (batch, length + 1, d)) / d**0.5
         y = x @ w
         noisy = y[:, :-1] + law.noise_variance**0.5 * jax.random.normal(noise, (batch, length, 1))
@@ -186,20 +186,20 @@ def known_tasks(tasks: Floats, law: Law) -> Sampler:
 
 def identification(config: Config, diversity: float) -> Floats | dict[str, Floats]:
     """(M,) of every member: is the name, or the nearest, of a set of tasks, or of descent or ridge; is it a name."""
-    law, found = Law(config.identified, np.ones(config.identified), 3.0, diversity, 100.0, NOISE), []
+    problem, members = Law(config.identified, np.ones(config.identified), 3.0, diversity, 100.0, NOISE), []
     for member in range(config.members):
-        weights, tasks = fitted(_rng(config, 40, member, round(10 * diversity)), law)
+        weights, tasks = fitted(_rng(config, 40, member, round(10 * diversity)), problem)
 
         def learner(x: Floats, y: Floats, query: Floats, weights: Floats = weights) -> Floats:
             return predictions(weights, x, y, query)
 
-        found += identify(learner, sampler=known_tasks(tasks, law)).members
-    said = [(one.family or one.nearest or "").split(",")[0] for one in found]
+        members += identify(learner, sampler=known_tasks(tasks, problem)).members
+    names = [(one.family or one.nearest or "").split(",")[0] for one in members]
     return {
-        "set": np.array([float(name in ("dMMSE", "dMMSE or ridge")) for name in said]),
-        "descent": np.array([float(name in ("GD", "preconditioned GD", "ridge")) for name in said]),
-        "named": np.array([float(one.verdict == "identified") for one in found]),
-        "asymmetry": np.array([one.asymmetry for one in found]),
+        "set": np.array([float(name in ("dMMSE", "dMMSE or ridge")) for name in names]),
+        "descent": np.array([float(name in ("GD", "preconditioned GD", "ridge")) for name in names]),
+        "named": np.array([float(one.verdict == "identified") for one in members]),
+        "asymmetry": np.array([one.asymmetry for one in members]),
     }
 
 

@@ -39,17 +39,17 @@ def mistaken(record: Record, point: str) -> Floats:
     if point in MISTAKEN:
         other = binary.THEORY(record, point=MISTAKEN[point])[-1]
     else:
-        law = binary.law_of(from_json(binary.Config, record.config), point, record.config["sizes"][-1])
-        few = law.prompts < 1
-        wrong = law._replace(prompts=2 * law.prompts) if few else law._replace(diversity=np.inf)
-        other = binary.expected(wrong, law.spectrum)
+        problem = binary.law_of(from_json(binary.Config, record.config), point, record.config["sizes"][-1])
+        few = problem.prompts < 1
+        wrong = problem._replace(prompts=2 * problem.prompts) if few else problem._replace(diversity=np.inf)
+        other = binary.expected(wrong, problem.spectrum)
     return extrapolated(point)(record) * binary.THEORY(record, point=point)[-1] / other
 
 
 def standard_errors(record: Record, of: Statistic | None = None) -> Floats:
     """(1,) of all points the largest distance of the mean member from theory, in its standard errors."""
-    each = [(of or extrapolated(point))(record) for point in binary.POINTS]
-    return np.array([max(abs(v.mean() - 1) * v.size**0.5 / v.std(ddof=1) for v in each)])
+    ratios = [(of or extrapolated(point))(record) for point in binary.POINTS]
+    return np.array([max(abs(v.mean() - 1) * v.size**0.5 / v.std(ddof=1) for v in ratios)])
 
 
 def in_order(*points: str) -> Statistic:
@@ -92,7 +92,7 @@ def crossing(record: Record, size: int) -> Floats:
     """(M,) smallest kappa at which predictions are as far from ridge as from dMMSE; the last, or the first, if none."""
     place, both = place_of(record, "compared", size, f"d = {size} among the distances"), binary.DISTANCE(record)
     excess = (both["ridge"] - both["dmmse"])[:, place]
-    return np.array([_zero(each) for each in excess])
+    return np.array([_zero(row) for row in excess])
 
 
 def _zero(excess: Floats) -> float:
@@ -205,8 +205,8 @@ def _tasks(axes: Axes, record: Record) -> None:
     few, fine = np.array(record.config["diversities"]), np.geomspace(0.2, 5, 60)
     for look, context in zip(panels.SERIES, record.config["contexts"]):
         panels.bars(axes, few, binary.KINK(record, context=context), rf"$\alpha$ = {context:g}", look)
-        law = partial(Law, record.config["size"], np.ones(1), context)
-        line = [binary.expected(law(k, binary.LONG_PROMPTS, binary.LONG_NOISE), np.ones(1)) for k in fine]
+        problem = partial(Law, record.config["size"], np.ones(1), context)
+        line = [binary.expected(problem(k, binary.LONG_PROMPTS, binary.LONG_NOISE), np.ones(1)) for k in fine]
         axes.plot(fine, line, **THEORY | {"color": look["color"]})
     axes.set(xlabel=r"tasks over inputs $\kappa$", ylabel="error", xscale="log", yscale="log", title="more tasks")
     axes.legend(ncols=2, **panels.ABOVE)
@@ -216,8 +216,8 @@ def _distances(axes: Axes, record: Record) -> None:
     both, sizes = binary.DISTANCE(record), record.config["compared"]
     for look, size, dash in zip(panels.SERIES, sizes, ("-", "--", "-.")):
         for to, width in (("ridge", 1.5), ("dmmse", 0.7)):
-            found = both[to][:, sizes.index(size)].mean(axis=0) / size
-            said = f"{'dMMSE' if to == 'dmmse' else to}, d = {size}"
-            axes.plot(binary.DISTANCES, found, color=look["color"], linestyle=dash, linewidth=width, label=said)
+            distances = both[to][:, sizes.index(size)].mean(axis=0) / size
+            label = f"{'dMMSE' if to == 'dmmse' else to}, d = {size}"
+            axes.plot(binary.DISTANCES, distances, color=look["color"], linestyle=dash, linewidth=width, label=label)
     axes.set(xlabel=r"tasks over inputs $\kappa$", ylabel="squared distance over d", title="nearer to which?")
     axes.legend(ncols=2, **panels.ABOVE)

@@ -91,9 +91,9 @@ def dmmse(tasks: Floats, noise_variance: float, noise_only: bool, prompts: Any) 
 def network(params: Any, left: Floats, noise_variance: float, by_size: bool, prompts: Any) -> tuple[Any, Floats]:
     """Networks for 0, 1, .., n - 1 examples, leaves (n, ...), of squared errors (n,), each alike or as |x|^2 / D."""
     t, query = prompts.x.shape[1], prompts.x_query
-    padded: Any = [np.pad(each, ((0, 0), (0, len(left) - t), (0, 0))) for each in (prompts.x, prompts.y)]
-    own = jax.tree.map(lambda leaf: leaf[t], params)
-    mean = _predicted(own, jax.tree.map(np.float32, Prompt(padded[0], padded[1], query)))
+    padded: Any = [np.pad(values, ((0, 0), (0, len(left) - t), (0, 0))) for values in (prompts.x, prompts.y)]
+    weights = jax.tree.map(lambda leaf: leaf[t], params)
+    mean = _predicted(weights, jax.tree.map(np.float32, Prompt(padded[0], padded[1], query)))
     return mean, noise_variance + left[t] * np.mean(query**2 if by_size else np.ones_like(query), axis=1, keepdims=True)
 
 
@@ -130,9 +130,9 @@ def errors(config: Config, params: Any) -> Floats:
     """(M, n) mean squared error of every network, against labels without noise."""
 
     def error(one: tuple) -> jax.Array:
-        own, key, length = one
+        weights, key, length = one
         sample = sampler(config, length)(key, config.eval_tasks)
-        return jnp.mean((sample.target - predictions(own, sample.prompt)) ** 2)
+        return jnp.mean((sample.target - predictions(weights, sample.prompt)) ** 2)
 
     n, members = config.examples, config.members
     every = params, member_keys(config, 900, n * members), jnp.tile(jnp.arange(n), members)
@@ -143,27 +143,27 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Roll-outs of every learner: variances of fitted tasks and second moments, or shares of given tasks."""
     n, s2, members, params = config.examples, config.noise_variance, range(config.members), fits["trained"].params
     left, inputs = errors(config, params), sampler(config, n)
-    own = [jax.tree.map(lambda leaf, m=m: np.asarray(leaf[m * n : (m + 1) * n]), params) for m in members]
+    weights = [jax.tree.map(lambda leaf, m=m: np.asarray(leaf[m * n : (m + 1) * n]), params) for m in members]
     sets = [np.random.default_rng([config.seed, m]).standard_normal((config.tasks, config.input_size)) for m in members]
     for stage, name in enumerate((*LINEAR, *SETS)):
-        found = []
+        priors = []
         for m, key in enumerate(member_keys(config, 100 + stage)):
             learners: dict[str, Any] = {
                 "ridge": partial(ridge, s2, False), "dmmse": partial(dmmse, sets[m], s2, False),
                 "ridge_noise_only": partial(ridge, s2, True), "dmmse_noise_only": partial(dmmse, sets[m], s2, True),
-                "constant": partial(network, own[m], left[m], s2, False),
-                "by_size": partial(network, own[m], left[m], s2, True),
+                "constant": partial(network, weights[m], left[m], s2, False),
+                "by_size": partial(network, weights[m], left[m], s2, True),
             }  # fmt: skip
-            found.append(implied_prior(learners[name], inputs, key, config.rollouts))
+            priors.append(implied_prior(learners[name], inputs, key, config.rollouts))
         if name in LINEAR:
-            sums = (np.cumsum(one.y[..., None] * one.x, axis=1) for one in found)
+            sums = (np.cumsum(one.y[..., None] * one.x, axis=1) for one in priors)
             yield MOMENT.at(learner=name), np.array([np.sum(h**2, axis=2).mean(axis=0) for h in sums])
-            rests = (one.y - np.einsum("rti,ri->rt", one.x, one.tasks) for one in found)
-            left_over = np.array([np.sum(rest**2, axis=1).mean() for rest in rests]) / (n - config.input_size)
-            of_tasks = np.array([one.tasks.var(axis=0).mean() for one in found])
+            residuals = (one.y - np.einsum("rti,ri->rt", one.x, one.tasks) for one in priors)
+            left_over = np.array([np.sum(e**2, axis=1).mean() for e in residuals]) / (n - config.input_size)
+            of_tasks = np.array([one.tasks.var(axis=0).mean() for one in priors])
             yield FITTED.at(learner=name), {"variance": of_tasks, "noise": left_over}
             continue
-        nearest = (np.sum((one.tasks[:, None] - each) ** 2, axis=2).argmin(1) for one, each in zip(found, sets))
+        nearest = (np.sum((one.tasks[:, None] - tasks) ** 2, axis=2).argmin(1) for one, tasks in zip(priors, sets))
         counts = [np.bincount(one, minlength=config.tasks) for one in nearest]
         yield SHARES.at(learner=name), np.array(counts) / config.rollouts
 

@@ -36,11 +36,11 @@ def true_moment(record: Record) -> Floats:
 
 def constant_moment(record: Record) -> Floats:
     """(n,) the same of roll-outs of the best linear attention whose variance is the same for all inputs."""
-    (d, n, noise), found = sizes(record), [0.0]
+    (d, n, noise), moments = sizes(record), [0.0]
     for t in range(n):
         c = 1 / (t + d + 1 + noise)
-        found.append(found[-1] * (1 + 2 * c + c**2 * (d + 2)) + d * (d + noise - t * d * c))
-    return np.array(found[1:])
+        moments.append(moments[-1] * (1 + 2 * c + c**2 * (d + 2)) + d * (d + noise - t * d * c))
+    return np.array(moments[1:])
 
 
 def sizes(record: Record) -> tuple[int, int, float]:
@@ -124,8 +124,8 @@ def figures(record: Record) -> dict[str, Figure]:
     (d, n, noise_variance), truth = sizes(record), true_moment(record)
     t, names = np.arange(1, n + 1), [WORDS[name] for name in LINEAR]
     for look, of in zip(panels.SERIES, ("variance", "noise")):
-        each = np.stack([FITTED(record, learner=learner, of=of) for learner in LINEAR], axis=1)
-        panels.bars(fits, np.arange(len(LINEAR)), each, "tasks" if of == "variance" else "rest", look)
+        values = np.stack([FITTED(record, learner=learner, of=of) for learner in LINEAR], axis=1)
+        panels.bars(fits, np.arange(len(LINEAR)), values, "tasks" if of == "variance" else "rest", look)
     for level in (1 + noise_variance / (n - d - 1), noise_variance):
         fits.axhline(level, **THEORY)
     fits.set(ylabel="variance", title="variance of fitted tasks", ylim=(0, None))
@@ -133,8 +133,8 @@ def figures(record: Record) -> dict[str, Figure]:
     for look, name, learner in zip(panels.SERIES, names, LINEAR):
         panels.bars(moments, t, MOMENT(record, learner=learner) / truth, name, look)
     for look, learner in zip(panels.SERIES, SETS):
-        each = np.sort(SHARES(record, learner=learner), axis=1) * record.config["tasks"]
-        panels.bars(shares, np.arange(1, each.shape[1] + 1), each, WORDS[learner], look)
+        values = np.sort(SHARES(record, learner=learner), axis=1) * record.config["tasks"]
+        panels.bars(shares, np.arange(1, values.shape[1] + 1), values, WORDS[learner], look)
     shares.axhline(1.0, **THEORY)
     shares.set(xlabel="task, by its share", ylabel="share, times k", title=f"shares of {record.config['tasks']} tasks")
     for line in (truth, constant_moment(record)):

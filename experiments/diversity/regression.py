@@ -54,16 +54,16 @@ def fitted(rng: np.random.Generator, law: Law) -> tuple[Floats, Floats]:
     """(d, d + 1) G of one training, and its tasks (k, d): least squares, or the least G that fits every prompt."""
     d, (k, n) = law.size, law.counts
     tasks = rng.standard_normal((k, d)) * np.sqrt(law.spectrum)
-    own = tasks[rng.integers(k, size=n)]
+    prompt_tasks = tasks[rng.integers(k, size=n)]
     query = rng.standard_normal((n, d)) / np.sqrt(d)
-    labels = np.sum(query * own, axis=1) + np.sqrt(law.noise_variance) * rng.standard_normal(n)
-    h = features(rng, own, law.length, law.noise_variance)
+    labels = np.sum(query * prompt_tasks, axis=1) + np.sqrt(law.noise_variance) * rng.standard_normal(n)
+    h = features(rng, prompt_tasks, law.length, law.noise_variance)
     design = (query[:, :, None] * h[:, None, :]).reshape(n, d * (d + 1))
     if n > d * (d + 1):
-        found = np.linalg.solve(design.T @ design, design.T @ labels)
+        weights = np.linalg.solve(design.T @ design, design.T @ labels)
     else:
-        found = design.T @ np.linalg.solve(design @ design.T, labels)
-    return found.reshape(d, d + 1), tasks
+        weights = design.T @ np.linalg.solve(design @ design.T, labels)
+    return weights.reshape(d, d + 1), tasks
 
 
 def error(weights: Floats, spectrum: Floats, law: Law) -> float:

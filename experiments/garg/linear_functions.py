@@ -124,7 +124,7 @@ def zero_loss(config: Config, tasks: str) -> float:
 
 def trainings(config: Config) -> Table:
     """A network on each kind of tasks; members have the same start and the same inputs on both."""
-    each, most = np.ones(config.members, int), {"used_inputs": config.input_size, "examples": config.context_length}
+    ones, most = np.ones(config.members, int), {"used_inputs": config.input_size, "examples": config.context_length}
     stages = curriculum(
         used_inputs=rising(config.start_inputs, most["used_inputs"], every=config.curriculum_every),
         examples=rising(config.start_examples, most["examples"], by=2, every=config.curriculum_every),
@@ -135,7 +135,7 @@ def trainings(config: Config) -> Table:
             config, network(config), keys=member_keys(config), objective=every_prefix,
             sampler_of=lambda config, now: sampler(config, tasks, **now),
             optimizer=lambda config: optax.adam(warmed_up(config)),
-            settings={name: value * each for name, value in most.items()},
+            settings={name: value * ones for name, value in most.items()},
             schedule=lambda setting, step: (setting[0], stages(setting[1], step)),
         )  # fmt: skip
         return dataclasses.replace(plan, members_at_once=1 if jax.default_backend() == "cpu" else None)
@@ -150,15 +150,15 @@ Losses = Callable[[Any, Sample], jax.Array]
 @partial(jax.jit, static_argnums=0)
 def losses(of: Losses, params: Any, samples: Sample) -> jax.Array:
     """(M, ...) means over the parts of each member's tasks, (M, parts, tasks of a part, ...)."""
-    return jax.lax.map(lambda own: jax.lax.map(lambda part: of(own[0], part), own[1]).mean(0), (params, samples))
+    return jax.lax.map(lambda one: jax.lax.map(lambda part: of(one[0], part), one[1]).mean(0), (params, samples))
 
 
 def least_squares_at(k: int) -> Losses:
     """The loss of least squares behind k examples, (): a program each, since SVDs side by side may wait for ever."""
 
     def loss(_: Any, samples: Sample) -> jax.Array:
-        asked, answers = jax.vmap(all_inputs)(samples.prompt)[:, k], jax.vmap(all_answers)(samples)[:, k]
-        cut = Prompt(samples.prompt.x[:, :k], samples.prompt.y[:, :k], asked)
+        query, answers = jax.vmap(all_inputs)(samples.prompt)[:, k], jax.vmap(all_answers)(samples)[:, k]
+        cut = Prompt(samples.prompt.x[:, :k], samples.prompt.y[:, :k], query)
         return mean_loss(least_squares(), Sample(cut, answers, {}))
 
     return loss
@@ -168,8 +168,8 @@ def learners(config: Config) -> dict[str, Losses]:
     """The network, the same function for both kinds of tasks, and the solvers."""
     whole = network(config)
     by_network = lambda params, part: prefix_losses(one_prompt(whole.learner(params)), part)  # noqa: E731
-    made = {name: make() for name, make in SOLVERS.items()}
-    solvers = {name: lambda _, part, solver=solver: prefix_losses(solver, part) for name, solver in made.items()}
+    baselines = {name: make() for name, make in SOLVERS.items()}
+    solvers = {name: lambda _, part, solver=solver: prefix_losses(solver, part) for name, solver in baselines.items()}
     return {"trained": by_network, "other": by_network, **solvers}
 
 
@@ -182,8 +182,8 @@ def errors(
     cut = lambda leaf: leaf.reshape(len(leaf), 16, -1, *leaf.shape[2:])  # noqa: E731
     samples = jax.tree.map(cut, draw(member_keys(config, 900 + TASKS.index(tasks))))
     for name, loss in of.items():
-        own = params[kinds[name]] if name in kinds else np.zeros(config.members)
-        yield name, np.asarray(losses(loss, own, samples))
+        weights = params[kinds[name]] if name in kinds else np.zeros(config.members)
+        yield name, np.asarray(losses(loss, weights, samples))
     few = [np.asarray(losses(one, np.zeros(config.members), samples)) for one in below_d]
     exact = [np.zeros(config.members)] * (config.context_length + 1 - config.input_size)
     yield "least_squares", np.stack(few + exact, axis=1)
@@ -198,22 +198,22 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     for tasks in TASKS:
         unit = zero_loss(config, tasks)
         yield LOSS.at(tasks=tasks), fits[tasks].metrics["loss"] / unit
-        yield ERROR.at(tasks=tasks), {name: found / unit for name, found in errors(config, tasks, params, *of)}
+        yield ERROR.at(tasks=tasks), {name: error / unit for name, error in errors(config, tasks, params, *of)}
     if config.identified:
         yield from identified(config, params["dense"], fits)
 
 
 def identified(config: Config, params: Any, fits: Fits) -> Iterator[Yield]:
     """What some members are called at every length, and ridge regression where it is asked in the same way."""
-    whole, found = network(config), []
-    own = [jax.tree.map(lambda leaf, m=m: leaf[m], params) for m in range(config.identified)]
-    asked = [*(one_prompt(whole.learner(one)) for one in own), SOLVERS["ridge"]()]
+    whole, reports = network(config), []
+    by_member = [jax.tree.map(lambda leaf, m=m: leaf[m], params) for m in range(config.identified)]
+    candidates = [*(one_prompt(whole.learner(one)) for one in by_member), SOLVERS["ridge"]()]
     with fits.bar("lengths", len(config.lengths)) as advance:
         for done, length in enumerate(config.lengths, 1):
             tasks = sampler(config, "dense", context_length=length)
-            found += [identify(asked, context_length=length, input_size=config.input_size, sampler=tasks)]
+            reports += [identify(candidates, context_length=length, input_size=config.input_size, sampler=tasks)]
             advance(done, len(config.lengths))
-    members = [one.members for one in found]
+    members = [one.members for one in reports]
     named = [["least squares" in (m.family, *m.equals) for m in many] for many in members]
     numbers = [[[getattr(m, name) for m in many] for many in members] for name in OF_MEMBERS[1:]]
     arrays = {name: np.array(values, float).T for name, values in zip(OF_MEMBERS, [named, *numbers])}

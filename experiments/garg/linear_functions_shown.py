@@ -44,8 +44,8 @@ def residual(record: Record, times: int, planted: bool = False) -> np.ndarray:
     lengths, n = list(record.config["lengths"]), times * record.config["input_size"]
     if not record.config["identified"] or n not in lengths:
         raise NotRun(f"member identified behind {n} examples")
-    found = PLANTED(record) if planted else IDENTIFIED(record, number="residual")
-    return found[..., lengths.index(n)]
+    residuals = PLANTED(record) if planted else IDENTIFIED(record, number="residual")
+    return residuals[..., lengths.index(n)]
 
 
 def learned(tasks: str) -> Criterion:
@@ -116,11 +116,11 @@ def figures(record: Record) -> dict[str, Figure]:
     d = record.config["input_size"]
     wide, (row,) = panels(2, 1)
     for axes, tasks in zip(row, TASKS):
-        found = ERROR(record, tasks=tasks)
+        errors = ERROR(record, tasks=tasks)
         for name, look in SHOWN.items():
-            band(axes, np.arange(found[name].shape[1]), found[name], **look)
+            band(axes, np.arange(errors[name].shape[1]), errors[name], **look)
         axes.axvline(d, color="0.8", linewidth=0.8, zorder=0)
-        axes.set_xticks(range(0, len(found["trained"].T), d))
+        axes.set_xticks(range(0, len(errors["trained"].T), d))
         axes.set(xlabel="examples k (line: D)", ylabel="relative error", ylim=(0, 1.5))
         nonzero = record.config["used_weights"] if tasks == "sparse" else d
         axes.set_title(f"{tasks}: {nonzero} of {d} weights not 0")

@@ -42,7 +42,7 @@ OTHERWISE = {
     "softmax_heads_1_residual": "not resolved",  # four of ten are on the plateau, and have a nearest algorithm now
     "softmax_heads_1_range": "not resolved",
     "softmax_heads_2_range": "not resolved",
-    **{f"twelve_layers_free_12_{what}": "fails" for what in ("residual", "range")},
+    **{f"twelve_layers_free_12_{quantity}": "fails" for quantity in ("residual", "range")},
     "separate_tokens_softmax_residual": "fails",  # the distance of the nearest algorithm, far from all
     "separate_tokens_linear_residual": "not resolved",  # five members
     "separate_tokens_softmax_range": "fails",

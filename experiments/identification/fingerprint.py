@@ -51,11 +51,11 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     kept = load_run(GALLERY / "weight_maps" / "lab")
     with fits.bar("networks", len(config.networks)) as advance:
         for done, name in enumerate(config.networks, 1):
-            found = identify_members(members_of(kept, name, config.members), kept.record.config, config.seed)
-            words, arrays = found.fingerprint()
+            result = identify_members(members_of(kept, name, config.members), kept.record.config, config.seed)
+            words, arrays = result.fingerprint()
             yield {name: arrays}
-            said = {"said": str(found), "explained": found.explain(0), "stability": found.stability}
-            yield "facts", {name: words | said}
+            facts = {"said": str(result), "explained": result.explain(0), "stability": result.stability}
+            yield "facts", {name: words | facts}
             advance(done, len(config.networks))
 
 

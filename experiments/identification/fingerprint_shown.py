@@ -24,9 +24,9 @@ def off(record: Record, name: str, beyond: bool = False) -> np.ndarray:
     if name not in record.config["networks"]:
         raise NotRun(f"the network {name}")
     grid, (low, high) = GRID(record, network=name), TRAINING(record, network=name)
-    there = grid > high if beyond else (grid >= low) & (grid <= high)
+    mask = grid > high if beyond else (grid >= low) & (grid <= high)
     r, named = (FACTORS(record, network=name, factor=factor) for factor in ("r", "named"))
-    apart = np.abs(r - named)[:, there].max(1)
+    apart = np.abs(r - named)[:, mask].max(1)
     return np.where(np.isfinite(apart), apart, np.inf)
 
 

@@ -139,13 +139,13 @@ def trainings(config: Config) -> Table:
 
     def one(name: str, steps: int, batch: int) -> Training:
         delta, deep = name == "delta_net", name == "five_layers"
-        own = Setting(
+        network_setting = Setting(
             **task, steps=steps, measure_every=steps // config.measurements, batch=batch,
             learning_rate=0.005 if delta else 1e-3, gradient_clip=10.0 if deep else 1e-3,
         )  # fmt: skip
-        adam: Callable = falling_adam(steps) if delta else lambda now: optimizer(now, steps // 4 if deep else 0)
+        adam: Callable = falling_adam(steps) if delta else lambda setup: optimizer(setup, steps // 4 if deep else 0)
         return planned(
-            own, built(config, name), stream=NETWORKS.index(name), sampler_of=always(prompts(config, name)),
+            network_setting, built(config, name), stream=NETWORKS.index(name), sampler_of=always(prompts(config, name)),
             optimizer=adam, extra=kept,
         )  # fmt: skip
 
@@ -167,17 +167,17 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         yield LOSS.at(network=name), fit.metrics["loss"]
         yield TIMES.at(network=name), fit.steps[at]
         (of, trial), rows = questions(config, name), []
-        weights = jax.tree.map(lambda *each: np.concatenate(each), *(weights_at(fit, r) for r in at))
+        weights = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(weights_at(fit, r) for r in at))
         learners = functions(built(config, name).learner, weights, config.members * len(at))
         with fits.bar(f"names of {name}", len(at)) as advance:
             for done in range(1, len(at) + 1):
-                now = learners[(done - 1) * config.members : done * config.members]
-                rows.append(answers((of, trial), now, config.seed))
+                members = learners[(done - 1) * config.members : done * config.members]
+                rows.append(answers((of, trial), members, config.seed))
                 advance(done, len(at))
         numbers = {key: np.stack([[number(m, key) for m in row] for row in rows], axis=1) for key in ANSWERS}
         yield ANSWER.at(network=name), numbers
         if config.in_full:
-            full = answers((dataclasses.replace(of, families=FAMILIES), trial), now, config.seed)
+            full = answers((dataclasses.replace(of, families=FAMILIES), trial), members, config.seed)
             yield FULL.at(network=name), {key: np.array([number(m, key) for m in full]) for key in ANSWERS}
             yield AGREES.at(network=name), np.array([agree(*pair) for pair in zip(rows[-1], full)], float)
 
@@ -199,11 +199,11 @@ def questions(config: Config, name: str) -> tuple[Asked, tuple]:
 def answers(asking: tuple[Asked, tuple], learners: list[Callable], seed: int) -> list[Member]:
     """Which algorithm each learner computes, as ``identify`` answers, but without the range of the name."""
     of, trial = asking
-    found = []
+    members = []
     for learner in learners:
         ask = in_units(asked(learner, learner.__name__, trial), of.units)
-        found.append(one_member(ask, structure(ask, of.battery, seed), of, ranges=False))
-    return found
+        members.append(one_member(ask, structure(ask, of.battery, seed), of, ranges=False))
+    return members
 
 
 def number(member: Member, answer: str) -> float:

@@ -36,8 +36,8 @@ def names(record: Record, network: str) -> np.ndarray:
     """(M, T) places in ``NAMES`` of the algorithms; ``NONE`` for no name, and for zero."""
     if network not in record.config["networks"]:
         raise NotRun(f"the network {network}")
-    found = ANSWER(record, network=network, answer="algorithm")
-    return np.where(found == ZERO, NONE, found).astype(int)
+    answers = ANSWER(record, network=network, answer="algorithm")
+    return np.where(answers == ZERO, NONE, answers).astype(int)
 
 
 def fallen(record: Record, network: str) -> np.ndarray:
@@ -53,10 +53,10 @@ def before_the_name(record: Record, network: str, order: Order = as_it_came) -> 
 
     So the name came later than that. 0 where it is the first answer, NaN where no name is given.
     """
-    found, share = order(names(record, network)), fallen(record, network)
-    named, rows = found != NONE, np.arange(len(found))
-    last = found[rows, found.shape[1] - 1 - named[:, ::-1].argmax(1)]
-    first = (found == last[:, None]).argmax(1)
+    answers, share = order(names(record, network)), fallen(record, network)
+    named, rows = answers != NONE, np.arange(len(answers))
+    last = answers[rows, answers.shape[1] - 1 - named[:, ::-1].argmax(1)]
+    first = (answers == last[:, None]).argmax(1)
     return np.where(named.any(1), np.where(first > 0, share[rows, first - 1], 0.0), np.nan)
 
 
@@ -70,8 +70,8 @@ def after_half(record: Record, order: Order = as_it_came) -> np.ndarray:
 @of_record
 def in_order(record: Record, network: str, order: Order = as_it_came) -> np.ndarray:
     """(M,) whether GD is named, and GD++ later, but never before it."""
-    found = order(names(record, network))
-    gd, gdpp = found == GD, found == GDPP
+    answers = order(names(record, network))
+    gd, gdpp = answers == GD, answers == GDPP
     return (gd.any(1) & gdpp.any(1) & (gd.argmax(1) < gdpp.argmax(1))).astype(float)
 
 
@@ -80,17 +80,17 @@ def unnamed(record: Record, at_the_end: bool = False) -> np.ndarray:
     """(networks x M,) whether no algorithm is named at the last answer on the plateau, or at the end of training."""
     values = []
     for network in record.config["networks"]:
-        found, share = names(record, network), fallen(record, network)
+        answers, share = names(record, network), fallen(record, network)
         left = (share >= PLATEAU).argmax(1)  # the first answer behind the plateau
-        values.append(found[np.arange(len(found)), np.where(at_the_end, -1, np.maximum(left - 1, 0))] == NONE)
+        values.append(answers[np.arange(len(answers)), np.where(at_the_end, -1, np.maximum(left - 1, 0))] == NONE)
     return np.concatenate(values).astype(float)
 
 
 @of_record
 def ever(record: Record, network: str, name: str, at_the_end: bool = False) -> np.ndarray:
     """(M,) whether a member has this name at some time, or at the end of training."""
-    found = names(record, network)[:, -1 if at_the_end else 0 :]
-    return (found == NAMES.index(name)).any(1).astype(float)
+    answers = names(record, network)[:, -1 if at_the_end else 0 :]
+    return (answers == NAMES.index(name)).any(1).astype(float)
 
 
 def ends_as(network: str, families: Collection[str], time: int = -1) -> Callable[[Record], np.ndarray]:
@@ -101,10 +101,10 @@ def ends_as(network: str, families: Collection[str], time: int = -1) -> Callable
 @of_record
 def stays(record: Record, network: str, name: str, order: Order = as_it_came) -> np.ndarray:
     """(M,) share of the answers behind the first with this name that are this name too; NaN where there are none."""
-    found = order(names(record, network)) == NAMES.index(name)
-    behind = np.cumsum(found, axis=1) - found > 0
+    matches = order(names(record, network)) == NAMES.index(name)
+    behind = np.cumsum(matches, axis=1) - matches > 0
     with np.errstate(invalid="ignore"):
-        return (found & behind).sum(1) / behind.sum(1)
+        return (matches & behind).sum(1) / behind.sum(1)
 
 
 def agrees(record: Record) -> np.ndarray:
@@ -234,18 +234,18 @@ def figures(record: Record) -> dict[str, Figure]:
 
 def _names(axes: Axes, record: Record, network: str, first: float) -> dict[str, Any]:
     """Names as colours and marks; the answer before the first step stands at half of the first measured one."""
-    found, times = ANSWER(record, network=network, answer="algorithm"), TIMES(record, network=network)
+    answers, times = ANSWER(record, network=network, answer="algorithm"), TIMES(record, network=network)
     wavers = ANSWER(record, network=network, answer="wavers")
-    said = np.array([["no name", "not separable"][int(w)] if one < 0 else NAMES[int(one)]
-                     for one, w in zip(found.ravel(), wavers.ravel())]).reshape(found.shape)  # fmt: skip
-    at = np.broadcast_to(np.maximum(times, first / 2), found.shape)
-    rows = np.broadcast_to(np.arange(1, len(found) + 1)[:, None], found.shape)
+    texts = np.array([["no name", "not separable"][int(w)] if one < 0 else NAMES[int(one)]
+                      for one, w in zip(answers.ravel(), wavers.ravel())]).reshape(answers.shape)  # fmt: skip
+    at = np.broadcast_to(np.maximum(times, first / 2), answers.shape)
+    rows = np.broadcast_to(np.arange(1, len(answers) + 1)[:, None], answers.shape)
     handles = {}
-    for name in sorted({*said.ravel()}):
+    for name in sorted({*texts.ravel()}):
         label = name if name in LOOKS or name in OTHERS else "another name"
-        here = said == name
+        mask = texts == name
         look = (LOOKS | OTHERS)[label]
-        (handles[label],) = axes.plot(at[here], rows[here], linestyle="", label=label, **look)
-    axes.set(xscale="log", xlabel="training step", ylabel="member", yticks=rows[:, 0], ylim=(0.4, len(found) + 0.6))
+        (handles[label],) = axes.plot(at[mask], rows[mask], linestyle="", label=label, **look)
+    axes.set(xscale="log", xlabel="training step", ylabel="member", yticks=rows[:, 0], ylim=(0.4, len(answers) + 0.6))
     axes.set(xlim=(0.4 * first, None), title="its names")
     return handles

@@ -100,10 +100,10 @@ def rows(task: Task) -> Floats:
 
 def forgetting(task: Task) -> tuple[Task, Floats]:
     """The task and its rows; its process then forgets compiled programs, of which a suite has hundreds."""
-    found = rows(task)
+    task_rows = rows(task)
     disturbances.program.cache_clear()
     jax.clear_caches()
-    return task, found
+    return task, task_rows
 
 
 @lru_cache(4)
@@ -121,7 +121,7 @@ def judged(one: Planted, place: int, seed: int, changes: Sequence[float], compar
     at = disturbed(one, np.random.default_rng([seed, 11, place]))
     ask_at = lambda change: in_units(asked(at(change), one.family, trial), ours.units)  # noqa: E731
     plain = answers(ask_at(0.0), on, ours.turns)
-    found = []
+    table = []
     for change, both in zip(changes, compared, strict=True):
         ask = ask_at(change)
         about, seen = structure(ask, on, seed), answers(ask, on, ours.turns)
@@ -145,8 +145,8 @@ def judged(one: Planted, place: int, seed: int, changes: Sequence[float], compar
             )
             off = differences(fit, plain, seen, on)
             row.append(outcome(one, "identified" if names else "none of these", names, fit, *off, True))
-        found.append(row + [np.nan] * (len(COLUMNS) - len(row)))
-    return np.array(found, float)
+        table.append(row + [np.nan] * (len(COLUMNS) - len(row)))
+    return np.array(table, float)
 
 
 def differences(fit: Fit | None, plain: Answers, seen: Answers, on: Battery) -> tuple[float, float]:
@@ -198,8 +198,8 @@ def raw(ask: Ask, on: Battery) -> Floats:
 def gaussian_prompts(seed: int, like: Battery) -> Battery:
     """As many contexts of normal inputs of training size and linear labels, in units."""
     _, n, d = like.x.shape
-    law = linear_regression(context_length=n, input_size=d, input_law="normal", task_scale=d**-0.5)
-    prompts = law(jax.random.key(seed), 2 * CONTEXTS * QUERIES).prompt
+    prompt_sampler = linear_regression(context_length=n, input_size=d, input_law="normal", task_scale=d**-0.5)
+    prompts = prompt_sampler(jax.random.key(seed), 2 * CONTEXTS * QUERIES).prompt
     x, y, q = (np.asarray(part, np.float64) for part in (prompts.x, prompts.y, prompts.x_query))
     count = 2 * CONTEXTS
     return Battery(x[:count], y[:count, :, 0], q.reshape(count, QUERIES, d), None, like.covariance)

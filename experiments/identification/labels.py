@@ -92,13 +92,13 @@ def trainings(config: Config) -> Table:
 def trained(config: Config) -> transition.Config:
     """How networks train."""
     lab = transition.PRESETS["lab"]
-    own: dict[str, Any] = {
+    overrides: dict[str, Any] = {
         "members": config.networks,
         "steps": config.steps,
         "measure_every": 1000,
         "seed": config.seed,
     }
-    return dataclasses.replace(lab, only=("novel",), **own)
+    return dataclasses.replace(lab, only=("novel",), **overrides)
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
@@ -115,18 +115,18 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     yield PLANT, dict(zip(NUMBERS, table[: len(planted)].T))
     yield OUTSIDE, dict(zip(NUMBERS, table[len(planted) :].T))
     if config.networks:
-        fit, own = fits["network"], trained(config)
-        each = laws(own, member_keys(own, WORLDS))
-        found = []
+        fit, setup = fits["network"], trained(config)
+        worlds = laws(setup, member_keys(setup, WORLDS))
+        results = []
         for member in range(config.networks):
-            params, law = (jax.tree.map(lambda leaf: leaf[member], tree) for tree in (fit.params, each))  # noqa: B023
-            learner = of_vectors(induction(own), params, law.label_vectors)
-            sizes = {"context_length": own.context_length, "input_size": own.input_size, "labels": own.labels}
-            found.append(identify_classifier(learner, **sizes, sampler=sampler(own, law), seed=config.seed))
-        named = np.array([NAMES.index(one.family) if one.family else -1 for one in found])
+            params, world = (jax.tree.map(lambda leaf: leaf[member], one) for one in (fit.params, worlds))  # noqa: B023
+            learner = of_vectors(induction(setup), params, world.label_vectors)
+            sizes = {"context_length": setup.context_length, "input_size": setup.input_size, "labels": setup.labels}
+            results.append(identify_classifier(learner, **sizes, sampler=sampler(setup, world), seed=config.seed))
+        named = np.array([NAMES.index(one.family) if one.family else -1 for one in results])
         yield READ.at(network="network"), {"accuracy": fit.metrics["ic"][:, -1], "named": named}
-        yield DISTANCE.at(network="network"), np.array([distances(one) for one in found])
-        yield STRUCTURE.at(network="network"), np.array([list(one.structure.values()) for one in found])
+        yield DISTANCE.at(network="network"), np.array([distances(one) for one in results])
+        yield STRUCTURE.at(network="network"), np.array([list(one.structure.values()) for one in results])
 
 
 def of_vectors(model: Induction, params: dict, vectors: jax.Array) -> Callable:
@@ -155,15 +155,15 @@ def of_planted(config: Config, place: int, family: str, k: int) -> list[float]:
     sizes = sizes_of(rng)
     name, theta = drawn(family, k, rng, **sizes)
     learner = disturbed(predicting(name, theta), place, rng, **sizes)
-    found = identify_classifier(learner_of(learner, sizes["labels"]), **sizes, seed=place)
+    result = identify_classifier(learner_of(learner, sizes["labels"]), **sizes, seed=place)
     outcome = REFUSED
-    if found.fit is not None:
+    if result.fit is not None:
         on, _ = label_battery(None, sizes["context_length"], sizes["input_size"], sizes["labels"], place)
         truth = LABEL_FAMILIES[name].predict(on.take(slice(1, None, 2)), *theta)
-        fewer = len(found.fit.parameters) <= len(theta)
-        near = fewer and total_variation(truth, found.fit.answers) <= CHANGE
-        outcome = OWN if found.family == name else EQUAL if near or name in found.equals else WRONG
-    return row(outcome, found)
+        fewer = len(result.fit.parameters) <= len(theta)
+        near = fewer and total_variation(truth, result.fit.answers) <= CHANGE
+        outcome = OWN if result.family == name else EQUAL if near or name in result.equals else WRONG
+    return row(outcome, result)
 
 
 def of_outsider(config: Config, place: int) -> list[float]:
@@ -180,8 +180,8 @@ def of_outsider(config: Config, place: int) -> list[float]:
         learner: Callable = lambda on: share * parts[0](on) + (1 - share) * parts[1](on)  # noqa: E731
     else:
         learner = outsider(kind, rng, **sizes)
-    found = identify_classifier(learner_of(learner, sizes["labels"]), **sizes, seed=place)
-    return row(REFUSED if found.family is None else WRONG, found)
+    result = identify_classifier(learner_of(learner, sizes["labels"]), **sizes, seed=place)
+    return row(REFUSED if result.family is None else WRONG, result)
 
 
 def row(outcome: int, found: IdentifiedLabels) -> list[float]:

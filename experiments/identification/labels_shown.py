@@ -137,8 +137,8 @@ def figures(record: Record) -> dict[str, Figure]:
     for at in range(len(PLANTED) + len(KINDS)):
         of = inside[at * draws : (at + 1) * draws] if at < len(PLANTED) else outside[:first][kind[:first] == at - 5]
         label, color, marker = _LOOKS[at >= len(PLANTED)]
-        here = {"marker": marker, "markersize": 3, "linestyle": "", "label": label if at in (0, len(PLANTED)) else None}
-        suite.plot(of, np.full(len(of), at), color=color, **here)
+        look = {"marker": marker, "markersize": 3, "linestyle": "", "label": label if at in (0, len(PLANTED)) else None}
+        suite.plot(of, np.full(len(of), at), color=color, **look)
     two = outside[first:]
     suite.plot(two, kind[first:] + len(PLANTED), "x", color="black", markersize=4, label="outsiders, two labels")
     labels = (*PLANTED, *KINDS)

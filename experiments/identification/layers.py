@@ -90,29 +90,29 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     sizes = of.context_length, of.input_size
     units, _, _ = battery(sampler_of(kept.record.config), *sizes, config.seed)
     drawn = [sampler_of(kept.record.config)(jax.random.key(config.seed + half), config.tasks) for half in (1, 2)]
-    asked = [[np.asarray(part) for part in (one.prompt.x, one.prompt.y, one.prompt.x_query)] for one in drawn]
+    halves = [[np.asarray(part) for part in (one.prompt.x, one.prompt.y, one.prompt.x_query)] for one in drawn]
     targets = [np.asarray(one.target)[:, 0] for one in drawn]
     names = learners(config.networks)
     with fits.bar("networks", len(names)) as advance:
         for network in config.networks:
             kinds, members = learners((network,)), config.members
             trained = [kept.params(member, network) for member in range(members)]
-            found: dict[str, dict[str, list]] = {name: {"gain": [], "error": [], "r": []} for name in kinds}
+            results: dict[str, dict[str, list]] = {name: {"gain": [], "error": [], "r": []} for name in kinds}
             for every in after_each(config, of, network, trained):
                 for k, name in enumerate(kinds):
                     many = every[k * members : (k + 1) * members]
-                    said = [[member(*prompts)[:, 0] for prompts in asked] for member in many]
-                    gains = [f @ targets[0] / max(f @ f, 1e-300) for f, _ in np.asarray(said, float)]
-                    errors = [((g * f - targets[1]) ** 2).mean() for g, (_, f) in zip(gains, np.asarray(said, float))]
+                    output = [[member(*prompts)[:, 0] for prompts in halves] for member in many]
+                    gains = [f @ targets[0] / max(f @ f, 1e-300) for f, _ in np.asarray(output, float)]
+                    errors = [((g * f - targets[1]) ** 2).mean() for g, (_, f) in zip(gains, np.asarray(output, float))]
                     prints = [fingerprint(in_units(flat(member), units), units, *sizes, config.seed) for member in many]
-                    found[name]["gain"].append(gains)
-                    found[name]["error"].append(np.array(errors) / (targets[1] ** 2).mean())
-                    found[name]["r"].append([one["r"] for one in prints])
-            for name, own in found.items():
+                    results[name]["gain"].append(gains)
+                    results[name]["error"].append(np.array(errors) / (targets[1] ** 2).mean())
+                    results[name]["r"].append([one["r"] for one in prints])
+            for name, series in results.items():
                 yield GRID.at(learner=name), prints[0]["grid"]
                 yield LOW.at(learner=name), np.array(units.low)
-                yield FACTOR.at(learner=name), np.stack(own.pop("r"), axis=1)
-                yield READ.at(learner=name), {read: np.stack(value, axis=1) for read, value in own.items()}
+                yield FACTOR.at(learner=name), np.stack(series.pop("r"), axis=1)
+                yield READ.at(learner=name), {read: np.stack(value, axis=1) for read, value in series.items()}
             advance(names.index(name) + 1, len(names))
     if config.gpts:
         yield GPT_ERROR, gpt_errors(config)
@@ -158,9 +158,9 @@ def streams(network: GPT, params: Any, samples: Sample) -> Array:
 
 def read_out(stream: np.ndarray, target: np.ndarray) -> float:
     """The relative error on the second half of (B, E) tokens of the linear read-out that is fitted to the first."""
-    fitted, asked = np.split(np.column_stack([stream, np.ones(len(stream))]), 2)
+    fitted, held_out = np.split(np.column_stack([stream, np.ones(len(stream))]), 2)
     weights = np.linalg.lstsq(fitted, target[: len(fitted)])[0]
-    return float(((asked @ weights - target[len(fitted) :]) ** 2).mean() / (target[len(fitted) :] ** 2).mean())
+    return float(((held_out @ weights - target[len(fitted) :]) ** 2).mean() / (target[len(fitted) :] ** 2).mean())
 
 
 def after_each(config: Config, of: multi_step.Config, network: str, trained: list) -> Iterator[list[Callable]]:
@@ -173,8 +173,8 @@ def after_each(config: Config, of: multi_step.Config, network: str, trained: lis
     stacked = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *every)
     for layers in range(1, 1 + (config.loops if whole.looped else whole.layers)):
         first: Model = model(dataclasses.replace(whole, layers=layers), of)
-        own = stacked if whole.looped else jax.tree.map(lambda leaf: leaf[:, :layers], stacked)  # noqa: B023
-        yield functions(first.learner, own, len(every) * config.members)
+        weights = stacked if whole.looped else jax.tree.map(lambda leaf: leaf[:, :layers], stacked)  # noqa: B023
+        yield functions(first.learner, weights, len(every) * config.members)
 
 
 def flat(member: Callable) -> Callable:

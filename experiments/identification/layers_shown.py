@@ -45,9 +45,9 @@ def by_newton(record: Record, learner: str) -> np.ndarray:
 @of_record
 def growth(record: Record, learner: str, of=steps, doubling: bool = True) -> np.ndarray:
     """(M,) slope of log2 K against the layer, or not ``doubling`` against log2 of it, over all layers."""
-    found = np.log2(of(record, learner))
-    layer = np.arange(1, 1 + found.shape[1])
-    return np.polyfit(layer if doubling else np.log2(layer), found.T, 1)[0]
+    logs = np.log2(of(record, learner))
+    layer = np.arange(1, 1 + logs.shape[1])
+    return np.polyfit(layer if doubling else np.log2(layer), logs.T, 1)[0]
 
 
 @of_record
@@ -103,14 +103,14 @@ CLAIMS = (
     *(
         claim(
             f"growth_loops_{trained}",
-            f"A layer trained for {said} loops takes as many steps as loops, up to ten (slope of log2 of the steps "
+            f"A layer trained for {word} loops takes as many steps as loops, up to ten (slope of log2 of the steps "
             "against log2 of the loops; control: Newton).",
             growth(f"looped_{trained}", doubling=False), near=1.0, tolerance=0.05,
             control=growth(f"looped_{trained}", by_newton, doubling=False),
             reason="every loop adds the same to small eigenvalues, whatever its weights: untrained ones do too",
             kind="identity",
         )
-        for trained, said in ((2, "two"), (10, "ten"))
+        for trained, word in ((2, "two"), (10, "ten"))
     ),
     claim(
         "fall_free",
@@ -162,8 +162,8 @@ def figures(record: Record) -> dict[str, Figure]:
     factors, grown, errors, *more = axes.flat
     _factors(factors, record, names[0])
     for look, name in zip(panels.SERIES, names):
-        found = steps(record, name)
-        panels.bars(grown, np.arange(1, 1 + found.shape[1]), found, _said(name), look)
+        values = steps(record, name)
+        panels.bars(grown, np.arange(1, 1 + values.shape[1]), values, _said(name), look)
     most = max(steps(record, name).shape[1] for name in names)
     layer = np.arange(1, 1 + most)
     for of in (layer, 2.0 ** (layer - 1)):  # GD, and above it Newton
@@ -172,12 +172,12 @@ def figures(record: Record) -> dict[str, Figure]:
     panels.described(grown, 1, ylim=(0.9, 5000))
     first = [name for name in learners(names) if name.startswith(names[0])]
     for look, name in zip(panels.SERIES, first):
-        found = READ(record, learner=name, read="error")
-        panels.bars(errors, np.arange(1, 1 + found.shape[1]), found, _said(name), look)
+        values = READ(record, learner=name, read="error")
+        panels.bars(errors, np.arange(1, 1 + values.shape[1]), values, _said(name), look)
     panels.described(errors, 1, title="error of the read-out", xlabel="layers", ylabel="error", yscale="log")
     for axes, (look, name) in ((axes, one) for axes in more for one in zip(panels.SERIES, GPTS)):
-        found = GPT_ERROR(record, of=name)
-        panels.bars(axes, np.arange(found.shape[1]), found, f"GPT-2, {name}", look)
+        values = GPT_ERROR(record, of=name)
+        panels.bars(axes, np.arange(values.shape[1]), values, f"GPT-2, {name}", look)
     for axes in more:
         axes.set_xticks(range(GPT_ERROR(record, of="trained").shape[1]))
         panels.described(axes, 1, title="the same of GPT-2", xlabel="layers", ylabel="error", yscale="log")

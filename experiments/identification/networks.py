@@ -70,12 +70,12 @@ def functions(learner: Callable[[Any], BatchLearner], params: Any, members: int)
     """Members, whose parameters have a leading axis, as functions of arrays that share one compiled program."""
 
     @jax.jit
-    def program(own: Any, x: Any, y: Any, q: Any) -> Any:
-        return learner(own)(Prompt(x, y, q))
+    def program(member_params: Any, x: Any, y: Any, q: Any) -> Any:
+        return learner(member_params)(Prompt(x, y, q))
 
-    def one(own: Any, name: str) -> Callable:
+    def one(member_params: Any, name: str) -> Callable:
         def answer(x: np.ndarray, y: np.ndarray, q: np.ndarray) -> np.ndarray:
-            return np.asarray(program(own, *(np.asarray(part, np.float32) for part in (x, y, q))))
+            return np.asarray(program(member_params, *(np.asarray(part, np.float32) for part in (x, y, q))))
 
         answer.__name__ = name
         return answer
@@ -116,13 +116,13 @@ def clipped(run: FinishedRun, stage: str, members: int | None = None, seed: int 
     pairs = list(zip(members_of(run, stage, members), members_of(without, stage, members)))
     prompt = sampler_of(config)(jax.random.key(seed), CLIP_PROMPTS).prompt
     x, y, q = (np.asarray(part) for part in (prompt.x, prompt.y, prompt.x_query))
-    found = {}
+    shares = {}
     for factor in CLIP_FACTORS:
         bound = 1e-3 * factor * np.sqrt((y**2).mean())
         moved = [one(*(factor * part for part in (x, y, q))) - free(*(factor * part for part in (x, y, q)))
                  for one, free in pairs]  # fmt: skip
-        found[factor] = np.array([(~(np.abs(one) <= bound)).mean() for one in moved])  # what is not finite has moved
-    return found
+        shares[factor] = np.array([(~(np.abs(one) <= bound)).mean() for one in moved])  # what is not finite has moved
+    return shares
 
 
 def held_back_losses(found: Identified, learners: list[Callable], config: Any, seed: int) -> dict[str, np.ndarray]:
@@ -133,9 +133,9 @@ def held_back_losses(found: Identified, learners: list[Callable], config: Any, s
     contexts.
     """
     n, d = config["context_length"], config["input_size"]
-    own, on, _ = battery(sampler_of(config), n, d, seed + 1)
+    fresh_units, on, _ = battery(sampler_of(config), n, d, seed + 1)
     units = found.units  # those of the fits; of other prompts they are a little different
-    inputs, labels = (own.eigenvalue / units.eigenvalue) ** 0.5, own.label / units.label
+    inputs, labels = (fresh_units.eigenvalue / units.eigenvalue) ** 0.5, fresh_units.label / units.label
     on = dataclasses.replace(on, x=inputs * on.x, y=labels * on.y, q=inputs * on.q)
     even = np.arange(0, len(on.x), 2)
     out = {name: np.full((len(learners), len(HELD_BACK)), np.nan) for name in ("loss", "by_algorithm", "by_loss")}

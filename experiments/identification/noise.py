@@ -92,8 +92,8 @@ def noisy(config: Config, noise: Any, varies: Any = 0.0) -> Sampler:
     def draw(key: Array, batch: int) -> Sample:
         tasks, choice, normal = jax.random.split(key, 3)
         sample = clean(tasks, batch)
-        own = jax.random.choice(choice, all_noises, (batch, 1, 1))
-        size = jnp.sqrt(jnp.where(varies > 0, own, noise))
+        variances = jax.random.choice(choice, all_noises, (batch, 1, 1))
+        size = jnp.sqrt(jnp.where(varies > 0, variances, noise))
         y = sample.prompt.y + size * jax.random.normal(normal, sample.prompt.y.shape)
         return dataclasses.replace(sample, prompt=dataclasses.replace(sample.prompt, y=y))
 
@@ -117,15 +117,15 @@ def trainings(config: Config) -> Table:
             [optax.constant_schedule(1.0), optax.linear_schedule(1.0, 0.0, max(config.decay_steps, 1))],
             [config.steps - config.decay_steps],
         )
-        return lambda now: optax.chain(
+        return lambda member_config: optax.chain(
             optax.clip_by_global_norm(clip),
-            optax.adam(lambda step: now.learning_rate * falling(step), b2=config.adam_b2),
+            optax.adam(lambda step: member_config.learning_rate * falling(step), b2=config.adam_b2),
         )
 
     return {
         f"loops_{depth}": planned(
             config, layer(config, depth), keys=member_keys(config, stage, noises.size), settings=(noises, varies),
-            sampler_of=lambda now, law: noisy(now, *law), optimizer=adam(depth),
+            sampler_of=lambda member_config, noise: noisy(member_config, *noise), optimizer=adam(depth),
         )
         for stage, depth in enumerate(config.depths)
     }  # fmt: skip
@@ -134,20 +134,20 @@ def trainings(config: Config) -> Table:
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Errors beside those of the Bayes predictor and of one step, and the strength of ridge in the predictions."""
     for depth in config.depths:
-        fit, own = fits[f"loops_{depth}"], layer(config, depth)
+        fit, layers = fits[f"loops_{depth}"], layer(config, depth)
         yield LOSS.at(depth=depth), fit.metrics["loss"]
         sets = jax.tree.map(lambda leaf: leaf.reshape(-1, config.members, *leaf.shape[1:]), fit.params)
         for i, noise in enumerate(config.noises):
             at, params = {"depth": depth, "noise": named(noise)}, jax.tree.map(lambda leaf: leaf[i], sets)  # noqa: B023
             beside = references(config, noise)
             losses = paired_losses(
-                lambda one: {"error": own.learner(one), **beside},  # noqa: B023
+                lambda one: {"error": layers.learner(one), **beside},  # noqa: B023
                 lambda _: noisy(config, noise), params, member_keys(config, 900 + i), config.test_tasks,  # noqa: B023
             )  # fmt: skip
             yield ERROR.at(**at), {name: 2 * loss for name, loss in losses.items()}
-            yield RIDGE.at(**at), strength(config, own, params, noise)
-        found = [strength(config, own, jax.tree.map(lambda leaf: leaf[-1], sets), noise) for noise in config.noises]
-        yield FOLLOWED.at(depth=depth), {name: np.stack([one[name] for one in found], 1) for name in found[0]}
+            yield RIDGE.at(**at), strength(config, layers, params, noise)
+        ridges = [strength(config, layers, jax.tree.map(lambda leaf: leaf[-1], sets), noise) for noise in config.noises]
+        yield FOLLOWED.at(depth=depth), {name: np.stack([one[name] for one in ridges], 1) for name in ridges[0]}
     yield STEPS, fit.steps
 
 
@@ -166,8 +166,8 @@ def best_rate(config: Config, noise: float) -> float:
 def strength(config: Config, own: Model, params: Any, noise: float) -> dict[str, np.ndarray]:
     """(M,) strength of ridge in the predictions on prompts of a noise, and the residual."""
     prompt = noisy(config, noise)(jax.random.key(config.seed + 1), config.fitted_tasks).prompt
-    said = jax.jit(jax.vmap(lambda one: own.learner(one)(prompt)[:, 0]))(params)
-    return fitted_ridge(prompt, np.asarray(said, float))
+    predictions = jax.jit(jax.vmap(lambda one: own.learner(one)(prompt)[:, 0]))(params)
+    return fitted_ridge(prompt, np.asarray(predictions, float))
 
 
 def fitted_ridge(prompt: Prompt, said: np.ndarray) -> dict[str, np.ndarray]:

@@ -37,17 +37,17 @@ def over(record: Record, depth: int, noise: float, reference: str) -> np.ndarray
 @of_record
 def off_step(record: Record, depth: int) -> np.ndarray:
     """(M,) largest relative distance of the error from that of the best step, over noises."""
-    each = [ERROR(record, depth=depth, noise=named(one), of="error") for one in noises(record, depth)]
+    errors = [ERROR(record, depth=depth, noise=named(one), of="error") for one in noises(record, depth)]
     step = [ERROR(record, depth=depth, noise=named(one), of="step") for one in noises(record, depth)]
-    return np.abs(np.stack(each) / np.stack(step) - 1).max(0)
+    return np.abs(np.stack(errors) / np.stack(step) - 1).max(0)
 
 
 @of_record
 def of_ridge(record: Record, depth: int, noise: float, of: str) -> np.ndarray:
     """(M,) the strength of ridge over the noise, or the residual; NaN on the plateau."""
-    there = np.isfinite(over(depth, noise, "bayes")(record))
-    found = RIDGE(record, depth=depth, noise=named(noise), of=of) / (noise if of == "strength" else 1)
-    return np.where(there, found, np.nan)
+    off_plateau = np.isfinite(over(depth, noise, "bayes")(record))
+    values = RIDGE(record, depth=depth, noise=named(noise), of=of) / (noise if of == "strength" else 1)
+    return np.where(off_plateau, values, np.nan)
 
 
 def trained_apart(record: Record, depth: int) -> np.ndarray:
@@ -119,23 +119,23 @@ CLAIMS = (
     *(
         claim(
             f"{before}strength_{name}",
-            f"At noise {said} {loops} loops take the strength of the Bayes predictor (over the noise; control: one "
+            f"At noise {text} {loops} loops take the strength of the Bayes predictor (over the noise; control: one "
             "loop).",
             of_ridge(depth, noise, "strength"), near=1.0, tolerance=0.1, control=of_ridge(1, noise, "strength"),
             reason=f"a tenth, as the question was put; {why}",
         )
         for depth, before, loops, why in _DEPTHS
-        for noise, name, said in _SAID
+        for noise, name, text in _SAID
     ),
     *(
         claim(
             f"bayes_{name}",
-            f"At noise {said} four loops leave little more than the Bayes predictor (ratio of errors; control: one "
+            f"At noise {text} four loops leave little more than the Bayes predictor (ratio of errors; control: one "
             "loop).",
             over(4, noise, "bayes"), at_most=1.05, control=over(1, noise, "bayes"),
             reason="a twentieth is what Adam and four loops may leave",
         )
-        for noise, name, said in _SAID
+        for noise, name, text in _SAID
     ),
     claim(
         "six_bayes_16th",
@@ -158,12 +158,12 @@ def figures(record: Record) -> dict[str, Figure]:
     """Errors over the Bayes predictor's, strengths of members trained at each noise, and of those trained on all."""
     figure, ((errors, strengths, followed),) = axes_grid(3, 1, width=3.2, height=2.9)
     for look, depth in zip(panels.SERIES, record.config["depths"]):
-        own, said = noises(record, depth), f"{depth} loop" + "s" * (depth > 1)
-        panels.bars(errors, own, np.stack([over(depth, one, "bayes")(record) for one in own], 1), said, look)
-        panels.bars(strengths, own, trained_apart(record, depth), said, look)
-        panels.bars(followed, own, followed_by(record, depth), said, look)
+        levels, label = noises(record, depth), f"{depth} loop" + "s" * (depth > 1)
+        panels.bars(errors, levels, np.stack([over(depth, one, "bayes")(record) for one in levels], 1), label, look)
+        panels.bars(strengths, levels, trained_apart(record, depth), label, look)
+        panels.bars(followed, levels, followed_by(record, depth), label, look)
     for axes in (strengths, followed):
-        axes.plot(own, own, **THEORY)
+        axes.plot(levels, levels, **THEORY)
         axes.set(xlabel="noise of the prompt", ylabel="strength of ridge", xscale="log", yscale="log")
     errors.axhline(1, **THEORY)
     errors.set(title="beside Bayes", xlabel="noise", ylabel="error over that of Bayes", xscale="log")

@@ -71,15 +71,15 @@ def _identify(options: Options) -> int:
         raise FlagError(f"--stage={options.stage}: allowed is one of {', '.join(run.stages())}")
     for stage in stages:
         try:
-            found = identified(folder, stage, members, options.seed)
+            result = identified(folder, stage, members, options.seed)
         except ValueError as error:  # RecordError and LearnerError are ValueErrors
             refused.append(f"{stage}: {error}")
             continue
-        print(f"{stage}: {found}\n  prompts: {prompts_of(run.record.config, stage)}", flush=True)
+        print(f"{stage}: {result}\n  prompts: {prompts_of(run.record.config, stage)}", flush=True)
         for factor, shares in clipped(run, stage, members, options.seed).items():
             print(f"  token clip acts on {np.median(shares):.1%} of prompts (median) at inputs times {factor:g}")
         if options.plots:
-            _draw(found, Path(options.plots), stage.replace("/", "_"), f"{folder} · {stage}")
+            _draw(result, Path(options.plots), stage.replace("/", "_"), f"{folder} · {stage}")
     if refused:
         raise FlagError("\n".join(refused))
     return 0
@@ -96,31 +96,31 @@ def _of_model(options: Options) -> int:
     lengths = saved.lengths() if options.context_lengths == (0,) else options.context_lengths
     for length in lengths:
         if length < LEAST or (why := saved.refuses(length)):
-            said = f"is a number of examples from {LEAST} on" if length < LEAST else f"is what it can read: {why}"
-            raise FlagError(f"--context_lengths={length}: allowed {said}")
+            condition = f"is a number of examples from {LEAST} on" if length < LEAST else f"is what it can read: {why}"
+            raise FlagError(f"--context_lengths={length}: allowed {condition}")
     if not lengths:
         raise FlagError(f"--model={path}: allowed is a network that reads {LEAST} examples or more")
     check_writable(kept.parent, "json")
     where = "as in the paper, since the file does not say it" if saved.assumed else "in training"
     print(f"{saved.name}\n  {saved.trained} examples {where}, D = {saved.input_size}; prompts: {saved.prompts()}")
-    found = {}
+    results = {}
     for length in lengths:
         try:
-            found[length] = saved.identified(length, options.members or None, options.seed)
+            results[length] = saved.identified(length, options.members or None, options.seed)
         except ValueError as error:  # LearnerError is one
             raise FlagError(f"{path}: {error}") from error
-        print(f"\n{length} examples: {found[length]}", flush=True)
+        print(f"\n{length} examples: {results[length]}", flush=True)
         if options.plots:
-            _draw(found[length], Path(options.plots), f"{length}", f"{path.name} · {length} examples")
-    kept.write_bytes(records.as_json(as_json(saved, found)))
+            _draw(results[length], Path(options.plots), f"{length}", f"{path.name} · {length} examples")
+    kept.write_bytes(records.as_json(as_json(saved, results)))
     print(f"\nwritten: {kept}")
     return 0
 
 
-def _draw(found: Identified, folder: Path, name: str, about: str) -> None:
+def _draw(result: Identified, folder: Path, name: str, about: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with style.styled():
-        style.save(found.plot(), folder / f"identify_{name}", about)
+        style.save(result.plot(), folder / f"identify_{name}", about)
 
 
 if __name__ == "__main__":

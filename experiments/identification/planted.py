@@ -1,6 +1,6 @@
 """How often is identify wrong? Hundreds of learners whose algorithm is known, and 150 that are none.
 
-27 families with twelve draws of their parameters, each on prompts of its own size, law and noise
+27 families with twelve draws of their parameters, each on prompts of its own size, distribution and noise
 (experiments/identification/suite.py), and ten kinds of outsiders (outsiders.py), each with one disturbance
 (disturbances.py) that changes its predictions by .01 or .03. Thresholds were calibrated on suite 0; suites 5 and 6 are
 judged. What a name counts as: judging.py. A refusal is never right.
@@ -79,8 +79,8 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     with fits.bar("learners", table[..., 0, 0].size) as advance:
         for done in _done(list(_tasks(config, places, np.isnan(table[..., 0, 0])))):
             if done is not None:
-                task, found = done
-                table[config.suites.index(task.suite), np.searchsorted(places, task.places)] = found
+                task, rows = done
+                table[config.suites.index(task.suite), np.searchsorted(places, task.places)] = rows
             checkpoint.save(lambda: {"state": table, "metrics": {}}, finished=False)
             advance(int((~np.isnan(table[..., 0, 0])).sum()), table[..., 0, 0].size)
     kinds = [kind for kind, _ in outsiders.names(config.kinds, config.outsiders)]
@@ -121,17 +121,17 @@ def _done(tasks: Sequence[Task]) -> Iterator[tuple[Task, np.ndarray] | None]:
         done = 0
         while done < len(tasks):
             try:
-                found = answers.next(1)
+                answer = answers.next(1)
             except multiprocessing.TimeoutError:
                 yield None
             else:
                 done += 1
-                yield found
+                yield answer
 
 
 def counts(config: Config, arrays: dict[str, np.ndarray], names: np.ndarray, inside: np.ndarray) -> dict[str, Any]:
     """Counts of outcomes by suite, change and family, and one-sided exact 95 % bounds."""
-    found: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
     for (s, suite), (c, change) in ((a, b) for a in enumerate(config.suites) for b in enumerate(config.changes)):
         for way in ("outcome", "former", "published"):
             outcome = arrays[way][s, c]
@@ -142,7 +142,7 @@ def counts(config: Config, arrays: dict[str, np.ndarray], names: np.ndarray, ins
                 str(n): [int((outcome[names == n] == k).sum()) for k in range(len(OUTCOMES))] for n in np.unique(names)
             }
             wrong, named = int((outcome[inside] == WRONG).sum()), int((outcome[~inside] == WRONG).sum())
-            found[at] = {
+            summary[at] = {
                 "counts": counts,
                 "own or containing": float((outcome[inside] <= CONTAINS).mean()),
                 "with equals": float((outcome[inside] <= EQUAL).mean()),
@@ -151,7 +151,7 @@ def counts(config: Config, arrays: dict[str, np.ndarray], names: np.ndarray, ins
                 "outsiders named": named,
                 "outsiders named rate below": at_most(named, int((~inside).sum())),
             }
-    return found
+    return summary
 
 
 def at_most(count: int, total: int) -> float:

@@ -88,24 +88,24 @@ FIRST = {"own_5_03": 1, "outsiders_5_03": 2}
 
 def _claims() -> Iterator[Claim]:
     for suite in (5, 6):
-        for change, own, equal in ((0.01, 0.75, 0.85), (0.03, 0.60, 0.75)):
+        for change, own_bar, equal_bar in ((0.01, 0.75, 0.85), (0.03, 0.60, 0.75)):
             at, tag = f"Suite {suite}, predictions changed by {change:g}", f"{suite}_{round(100 * change):02d}"
             share = {"interval": "wilson", "unit": "learner"}
             bars: tuple[tuple[str, str, Statistic, dict[str, Any]], ...] = (
                 ("own", "the own name is given, or one that contains it, and is stable",
-                 lambda outcome, inside: outcome[inside] <= CONTAINS, {"at_least": own} | share),
+                 lambda outcome, inside: outcome[inside] <= CONTAINS, {"at_least": own_bar} | share),
                 ("equal", "the name is that, or equal within the disturbance",
-                 lambda outcome, inside: outcome[inside] <= EQUAL, {"at_least": equal} | share),
+                 lambda outcome, inside: outcome[inside] <= EQUAL, {"at_least": equal_bar} | share),
                 *BARS,
             )  # fmt: skip
-            for name, said, statistic, bar in bars:
+            for name, text, statistic, bar in bars:
                 yield claim(
-                    f"{name}_{tag}", f"{at}: {said}.", _of(suite, change, statistic), **bar,
+                    f"{name}_{tag}", f"{at}: {text}.", _of(suite, change, statistic), **bar,
                     reason="the bar set before the suite was run", headline=FIRST.get(f"{name}_{tag}", 0),
                 )  # fmt: skip
-    for way, said in (("former", "the decision before names had to be stable"), ("published", "the published way")):
+    for way, text in (("former", "the decision before names had to be stable"), ("published", "the published way")):
         yield claim(
-            f"{way}_wrong", f"Suite 5, predictions changed by 0.03, {said}: share of wrong names.",
+            f"{way}_wrong", f"Suite 5, predictions changed by 0.03, {text}: share of wrong names.",
             _of(5, 0.03, _wrong, way), at_least=0.01,
             reason="the bar of names that have to be stable, for comparison",
         )  # fmt: skip

@@ -69,7 +69,7 @@ class Saved:
         n, d = length, self.input_size
         shapes = (jax.ShapeDtypeStruct((3, *shape), np.float32) for shape in ((n, d), (n, 1), (d,)))
         try:
-            jax.eval_shape(lambda own, *parts: self.learner(own)(Prompt(*parts)), of_one, *shapes)
+            jax.eval_shape(lambda params, *parts: self.learner(params)(Prompt(*parts)), of_one, *shapes)
         except (ValueError, TypeError, AssertionError) as error:  # of a network that has this length in its weights
             return str(error).splitlines()[0]
         return ""
@@ -89,9 +89,9 @@ class Saved:
     def identified(self, length: int, members: int | None = None, seed: int = 0) -> Identified:
         """What members compute from so many examples; raises as ``identify``."""
         count = len(jax.tree.leaves(self.params)[0])
-        asked = functions(self.learner, self.params, min(count, members or count))
+        learners = functions(self.learner, self.params, min(count, members or count))
         sampler, d = self.sampler(length), self.input_size
-        return identify(asked, context_length=length, input_size=d, sampler=sampler, seed=seed)
+        return identify(learners, context_length=length, input_size=d, sampler=sampler, seed=seed)
 
 
 def opened(path: Path, heads: int | None = None) -> Saved:
@@ -110,7 +110,7 @@ def opened(path: Path, heads: int | None = None) -> Saved:
     size = f"{network.layers} layers, {network.heads} heads, width {network.width}"
     return Saved(
         f"a state of the layout of Garg et al. ({BACKBONE}h.*): GPT-2, {size}, {network.positions} positions",
-        lambda own: partial(prefix_predictions, network, own), jax.tree.map(lambda leaf: leaf[None], params),
+        lambda weights: partial(prefix_predictions, network, weights), jax.tree.map(lambda leaf: leaf[None], params),
         min(2 * d, most), d, {"input_law": "normal"}, assumed=True, most=most,
     )  # fmt: skip
 
@@ -128,24 +128,24 @@ def _of_training(folder: Path) -> Saved:
 
 def _loaded(folder: Path) -> tuple[Trained, Record]:
     """The training, with the first layout that is the record's."""
-    said: RecordError | None = None
+    first_error: RecordError | None = None
     for layout in LAYOUTS:
         try:
             trained = load(folder, layout=None if layout is None else layout())
             return trained, trained.call["record"]
         except RecordError as error:
-            said = said or error
-    raise FlagError(f"--model={folder}: {said}") from said
+            first_error = first_error or error
+    raise FlagError(f"--model={folder}: {first_error}") from first_error
 
 
 def law_of(config: Mapping[str, Any]) -> dict[str, Any] | None:
     """The task distribution of a training's record; None where it is not ``linear_regression`` of plain numbers."""
-    found = {name: config.get(f"sampler/program/{name}") for name in LAW}
+    kwargs = {name: config.get(f"sampler/program/{name}") for name in LAW}
     rest = [config.get(f"sampler/program/{name}") for name in ("corrupted_labels", "examples", "used_inputs")]
     if config.get("sampler/program") != OF_LINEAR_REGRESSION or any(rest):
         return None
-    plain = all(value is None or name.endswith("_law") or not isinstance(value, str) for name, value in found.items())
-    return {name: value for name, value in found.items() if value is not None} if plain else None
+    plain = all(value is None or name.endswith("_law") or not isinstance(value, str) for name, value in kwargs.items())
+    return {name: value for name, value in kwargs.items() if value is not None} if plain else None
 
 
 def as_json(saved: Saved, found: Mapping[int, Identified]) -> dict[str, Any]:

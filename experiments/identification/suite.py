@@ -1,4 +1,4 @@
-"""The planted suite: learners whose algorithm is known, on prompts of many sizes and laws.
+"""The planted suite: learners whose algorithm is known, on prompts of many sizes and distributions.
 
 Rates and strengths are drawn in units in which the mean eigenvalue of X^T X / N is 1; a rate is so small that no step
 is beyond 1.6 over the largest eigenvalue of a typical prompt. Every distribution below was written before the suite
@@ -34,7 +34,7 @@ Build = Callable[[Any], Callable[[Prompt], Array]]
 
 @dataclasses.dataclass(frozen=True)
 class Law:
-    """Training prompts: D, N, the law of the inputs, and label noise over the size of the labels without it."""
+    """Training prompts: D, N, distribution of the inputs, and label noise over the size of the labels without it."""
 
     d: int = 5
     n: int = 10
@@ -55,7 +55,7 @@ class Law:
 
 @lru_cache(64)
 def sampler(law: Law) -> Sampler:
-    """The prompts of a law; tasks are standard normal."""
+    """The prompts of a distribution; tasks are standard normal."""
     noise = law.noise * law.label
     if law.inputs == "power law":
         covariance = np.diag(1 / np.arange(1, law.d + 1)).astype(np.float32)
@@ -154,10 +154,10 @@ NAMES = ("GD", "GD++", *MAKE)
 
 def parameters(name: str, rng: Rng, law: Law, i: int) -> tuple[Any, ...]:
     """Parameters of a solver, and numbers of steps, as ``MAKE`` takes them; the latter depend on the draw i."""
-    unit, each = law.unit, 1.6 / largest(law)  # the largest rate of a step, in units
+    unit, largest_rate = law.unit, 1.6 / largest(law)  # the largest rate of a step, in units
     draw = lambda low, high: float(log_uniform(rng, low, high))  # noqa: E731
     signed = lambda low, high: float(rng.choice([-1.0, 1.0])) * draw(low, high)  # noqa: E731
-    rate = lambda low, high: draw(low, min(high, max(each, 1.5 * low))) / unit  # noqa: E731
+    rate = lambda low, high: draw(low, min(high, max(largest_rate, 1.5 * low))) / unit  # noqa: E731
     ridge = lambda: draw(3e-3, 3.0) * unit * law.n  # noqa: E731
 
     def matrix() -> np.ndarray:
@@ -215,22 +215,22 @@ def solver(name: str, rng: Rng, law: Law, i: int, disturbance: str = "smooth") -
 
 def as_weights(name: str, rng: Rng, law: Law, i: int, disturbance: str) -> Planted:
     """GD, or GD++: odd draws have parameters of their own in every step."""
-    both, own = name == "GD++", i % 2
+    both, odd = name == "GD++", i % 2
     steps = int(rng.integers(1 + both, LAYERS + 1))
     low, high = (0.1, 1.0) if both else (0.03, 1.2)
-    rates = log_uniform(rng, low, max(min(high, 1.6 / largest(law)), 1.5 * low), steps if own else 1) * np.ones(steps)
-    gammas = both * log_uniform(rng, 0.005, min(0.3, 0.8 / largest(law)), steps if own else 1) * np.ones(steps)
-    numbers = (1 + both) * (steps if own else 1)
+    rates = log_uniform(rng, low, max(min(high, 1.6 / largest(law)), 1.5 * low), steps if odd else 1) * np.ones(steps)
+    gammas = both * log_uniform(rng, 0.005, min(0.3, 0.8 / largest(law)), steps if odd else 1) * np.ones(steps)
+    numbers = (1 + both) * (steps if odd else 1)
     return Planted(name, True, network, weights(rates, gammas, law), law, numbers, disturbance)
 
 
 def planted(seed: int, draws: int) -> list[Planted]:
     """Of every family so many draws of its parameters, one family after the other.
 
-    Twelve draws of a family have each size once, and each law, noise and disturbance equally often (as far as that
-    goes); robust regressions have noisy labels in ten of twelve. Their order is random, by family and seed.
+    Twelve draws of a family have each size once, and each distribution, noise and disturbance equally often (as far as
+    that goes); robust regressions have noisy labels in ten of twelve. Their order is random, by family and seed.
     """
-    found = []
+    learners = []
     for place, name in enumerate(NAMES):
         rng = np.random.default_rng([seed, place])
         sizes, inputs, noises, disturbances = (rng.permutation(len(SIZES)) for _ in range(4))
@@ -242,7 +242,7 @@ def planted(seed: int, draws: int) -> list[Planted]:
             k = i % len(SIZES)
             law = Law(*SIZES[int(sizes[k])], INPUTS[inputs[k] % len(INPUTS)], noise[noises[k] % len(noise)])
             make = as_weights if name in ("GD", "GD++") else solver
-            found.append(
+            learners.append(
                 make(name, np.random.default_rng([seed, place, i]), law, i, allowed[disturbances[k] % len(allowed)])
             )
-    return found
+    return learners

@@ -105,18 +105,18 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         except (RecordError, OSError) as error:
             missing[name] = str(error).replace(str(GALLERY), "figures/von_oswald")
             continue
-        found = identify_members(learners, of, config.seed)
+        result = identify_members(learners, of, config.seed)
         chance = np.full(len(learners), asymmetry_by_chance(of["input_size"]))
-        losses = held_back_losses(found, learners, of, config.seed)
-        yield {name: arrays_of(found) | losses | {"by_chance": chance}}
-        yield "facts", {name: said_of(found)}
+        losses = held_back_losses(result, learners, of, config.seed)
+        yield {name: arrays_of(result) | losses | {"by_chance": chance}}
+        yield "facts", {name: said_of(result)}
 
 
 def control(name: str, config: Config, fits: Fits) -> list[Callable]:
     """The members of a control."""
-    config, made = controls(config), layer(name, config)
-    params = fits["half_trained"].params if name == HALF_TRAINED else jax.vmap(made.init)(member_keys(config, 1))
-    return functions(made.learner, params, config.members)
+    config, network = controls(config), layer(name, config)
+    params = fits["half_trained"].params if name == HALF_TRAINED else jax.vmap(network.init)(member_keys(config, 1))
+    return functions(network.learner, params, config.members)
 
 
 def arrays_of(found: Identified) -> dict[str, np.ndarray]:

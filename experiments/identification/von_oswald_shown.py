@@ -57,18 +57,18 @@ IN_WORDS = {
 def answer(record: Record, name: str) -> str:
     """The name that most members got, that which was expected where most are equal to it; and of how many."""
     equals, named = of(EQUALS, name)(record), of(NUMBER, name)(record, number="named").astype(int)
-    found = {family: int(equals[:, NAMES.index(family)].sum()) for family in EXPECTED[name].families}
-    family = max(found, key=lambda one: found[one], default="")
-    if 2 * found.get(family, 0) > len(named):
-        return f"equal to {family} ({found[family]} of {len(named)})"
+    counts = {family: int(equals[:, NAMES.index(family)].sum()) for family in EXPECTED[name].families}
+    family = max(counts, key=lambda one: counts[one], default="")
+    if 2 * counts.get(family, 0) > len(named):
+        return f"equal to {family} ({counts[family]} of {len(named)})"
     (most, count), *_ = Counter(named.tolist()).most_common(1)
     return f"{NAMES[most] if most >= 0 else 'no name'} ({count} of {len(named)})"
 
 
 def figures(record: Record) -> dict[str, Figure]:
     """The measured residual factors, first of linear attention, then of all else; of equal networks the first."""
-    there = set(present(record))
-    names = [name for name in IN_WORDS if name in there and not name.endswith("_without")]
+    networks = set(present(record))
+    names = [name for name in IN_WORDS if name in networks and not name.endswith("_without")]
     linear = [name for name in names if name.split("/")[0] in LINEAR]
     others = [name for name in names if name not in linear]
     return {"von_oswald": _factors(record, linear)} | ({"others": _factors(record, others)} if others else {})
@@ -138,13 +138,13 @@ def better(record: Record) -> np.ndarray:
 
     One layer, which no scale takes away from its name, is left out.
     """
-    found = []
+    cases = []
     for name in present(record):
         if name not in ONE_LAYER:
             true, ours, theirs = (of(LOSS, name)(record, loss=loss) for loss in ("loss", "by_algorithm", "by_loss"))
             keep = np.isfinite(ours)
-            found.append((np.abs(ours - true) < np.abs(theirs - true))[keep])
-    return np.concatenate(found).astype(float) if found else np.array([])
+            cases.append((np.abs(ours - true) < np.abs(theirs - true))[keep])
+    return np.concatenate(cases).astype(float) if cases else np.array([])
 
 
 claim = claims_of(
@@ -156,12 +156,12 @@ FIRST = {"weight_maps_looped_1_class": 1, "weight_maps_looped_3_class": 2}
 
 def claims_of_network(name: str, expected: Expected) -> Iterator[Claim]:
     """Class, and asymmetry or residual and range."""
-    tag, said = name.replace("/", "_"), " or ".join(expected.families) or "none"
+    tag, families = name.replace("/", "_"), " or ".join(expected.families) or "none"
     is_control = name in CONTROLS
     yield claim(
         f"{tag}_class",
         f"{name}: no name in at least 80 % of the members." if is_control
-        else f"{name}: {said}, share of the members (an estimate without a verdict).",
+        else f"{name}: {families}, share of the members (an estimate without a verdict).",
         partial(as_expected, name, expected), at_least=0.8 if is_control else 0.0, reason=expected.why,
         interval="wilson", unit="network", headline=FIRST.get(f"{tag}_class", 0),
         **({} if is_control else {"at_lab": None}),

@@ -117,18 +117,18 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 
 def weights(params: dict) -> tuple[jax.Array, jax.Array]:
     """(H, D, D) maps of the logits x_q A x_i, and (H,) factors eta on the heads' averages of labels."""
-    a, b = (each[0] for each in folded_weights(params))
+    a, b = (layers[0] for layers in folded_weights(params))
     return a[:, :-1, :-1] / a.shape[-1] ** 0.5, b[:, -1, -1]  # softmax attention divides by the root of its key size
 
 
 def _error(config: Config, heads: int, length: int, params: dict, keys: jax.Array) -> np.ndarray:
     """(M,) errors on prompts of a length."""
 
-    def learners(own: dict) -> dict[str, BatchLearner]:
-        return {"trained": network(config, heads).learner(own)}
+    def learners(member_params: dict) -> dict[str, BatchLearner]:
+        return {"trained": network(config, heads).learner(member_params)}
 
-    found = paired_losses(learners, always(sampler(config, length)), params, keys, config.risk_tasks)
-    return 2 * found["trained"] / config.input_size
+    losses = paired_losses(learners, always(sampler(config, length)), params, keys, config.risk_tasks)
+    return 2 * losses["trained"] / config.input_size
 
 
 EXPERIMENT = Experiment(

@@ -29,8 +29,8 @@ def error(record: Record, heads: int, length: int | None = None) -> np.ndarray:
 @of_record
 def over_exact(record: Record, heads: int, length: int | None = None) -> np.ndarray:
     """(M,) the error over the exact one of the head that is best at the N of training."""
-    lengths, found = binary.tested(config_of(record)), error(record, heads, length)
-    return found / binary.EXACT(record, of="error")[lengths.index(lengths[0] if length is None else length)]
+    lengths, errors = binary.tested(config_of(record)), error(record, heads, length)
+    return errors / binary.EXACT(record, of="error")[lengths.index(lengths[0] if length is None else length)]
 
 
 @of_record

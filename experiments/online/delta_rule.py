@@ -100,9 +100,9 @@ def size(config: Config, case: Case) -> int:
 def cases(config: Config) -> dict[str, Case]:
     """Every training by its stage."""
     first, *more = config.lengths
-    found = [Case(kind, first) for kind in KINDS] + [Case(kind, n) for n in more for kind in ("linear", "delta")]
+    still_cases = [Case(kind, first) for kind in KINDS] + [Case(kind, n) for n in more for kind in ("linear", "delta")]
     walking = {"walking": Case("delta", config.walk_length, walking=True)} if config.walk else {}
-    return {f"{case.kind}_{case.length}": case for case in found} | walking
+    return {f"{case.kind}_{case.length}": case for case in still_cases} | walking
 
 
 def _named(config: Mapping[str, Any]) -> list[str]:
@@ -166,10 +166,10 @@ def trainings(config: Config) -> Table:
 
     def planned(stage: int, case: Case) -> Training:
         n, d, first = case.length, size(config, case), case.length == config.lengths[0] and not case.walking
-        own = config if first else dataclasses.replace(config, steps=config.later_steps)
+        schedule = config if first else dataclasses.replace(config, steps=config.later_steps)
         return training.planned(
-            own, model(network(config, case.kind, d), n, d, LAYOUT), keys=member_keys(config, stage),
-            optimizer=training.falling_adam(own.steps),
+            schedule, model(network(config, case.kind, d), n, d, LAYOUT), keys=member_keys(config, stage),
+            optimizer=training.falling_adam(schedule.steps),
             sampler_of=always(sampler(config, case)),
         )  # fmt: skip
 
@@ -185,12 +185,12 @@ def weights(params: dict, d: int) -> dict[str, np.ndarray]:
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Weights, errors at every N on the same prompts, and names."""
-    found, d, params = cases(config), config.input_size, {}
-    for stage, case in found.items():
+    all_cases, d, params = cases(config), config.input_size, {}
+    for stage, case in all_cases.items():
         fit = fits[stage]
         yield "facts", {stage: {"error": closed_form(config, case)}}
         if case.walking:
-            learners = lambda own: {"error": learner(config, "delta", config.walk_size, own)}  # noqa: E731
+            learners = lambda member: {"error": learner(config, "delta", config.walk_size, member)}  # noqa: E731
             yield WALKING, _errors(learners, config, case, fit.params, 901)
             continue
         params[stage] = fit.params
@@ -201,14 +201,14 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     first = model(network(config, "delta", d), config.lengths[0], d, LAYOUT)
     yield UNTRAINED, weights(jax.vmap(first.init)(member_keys(config, 902)), d)
     for n in config.lengths:
-        learners = lambda own: {s: learner(config, found[s].kind, d, own[s]) for s in own}  # noqa: E731
+        learners = lambda member: {s: learner(config, all_cases[s].kind, d, member[s]) for s in member}  # noqa: E731
         yield ERROR.at(tested=n), _errors(learners, config, Case("", n), params, 900)
     factors = np.linspace(0.6, 1.4, config.members)
     for algorithm in sorted({*config.algorithms} & {*ALGORITHMS}):
         yield NAMED.at(who=f"built_{algorithm}"), names(config, partial(built_learner, config, algorithm), factors)
         if kind := TRAINED_AS.get(algorithm):
-            own = params[f"{kind}_{config.lengths[0]}"]
-            yield NAMED.at(who=f"trained_{algorithm}"), names(config, partial(learner, config, kind, d), own)
+            trained_params = params[f"{kind}_{config.lengths[0]}"]
+            yield NAMED.at(who=f"trained_{algorithm}"), names(config, partial(learner, config, kind, d), trained_params)
 
 
 def built_learner(config: Config, algorithm: str, factor: Array) -> BatchLearner:
@@ -229,15 +229,15 @@ def built_learner(config: Config, algorithm: str, factor: Array) -> BatchLearner
 def names(config: Config, of: Callable[[Any], BatchLearner], params: Any) -> dict[str, np.ndarray]:
     """(M,) by algorithm, whether it is the name that a member is given; gradient descent is of one step."""
     n, d, prompts = config.lengths[0], config.input_size, sampler(config, Case("", config.lengths[0]))
-    found = identify(functions(of, params, config.members), context_length=n, input_size=d, sampler=prompts)
-    given = [m.family if m.family != "GD" or m.steps == 1 else None for m in found.members]
+    result = identify(functions(of, params, config.members), context_length=n, input_size=d, sampler=prompts)
+    given = [m.family if m.family != "GD" or m.steps == 1 else None for m in result.members]
     return {key: np.array([float(one == name) for one in given]) for key, name in ALGORITHMS.items()}
 
 
 def _errors(learners: Any, config: Config, case: Case, params: Any, stage: int) -> dict[str, np.ndarray]:
     keys, drawn = member_keys(config, stage), always(sampler(config, case))
-    found = paired_losses(learners, drawn, params, keys, config.test_tasks, chunk=2000)
-    return {name: 2 * losses / size(config, case) for name, losses in found.items()}
+    losses = paired_losses(learners, drawn, params, keys, config.test_tasks, chunk=2000)
+    return {name: 2 * loss / size(config, case) for name, loss in losses.items()}
 
 
 EXPERIMENT = Experiment(

@@ -26,7 +26,7 @@ def length(config: Config, which: int) -> int:
 
 def error(record: Record, kind: str, trained: int = 0, tested: int = 0) -> np.ndarray:
     """(M,) error over D of a layer trained at one N and tested at another, the first or the second."""
-    trained, tested = (length(config_of(record), which) for which in (trained, tested))
+    trained, tested = (length(config_of(record), index) for index in (trained, tested))
     return binary.ERROR(record, stage=f"{kind}_{trained}", tested=tested)
 
 
@@ -133,12 +133,12 @@ CLAIMS = (
     *(
         claim(
             f"rate_{of}",
-            f"The rate that trained DeltaNet {does}, the mean diagonal of {what}, is 1/(D + 2) (ratio; control: "
+            f"The rate that trained DeltaNet {does}, the mean diagonal of {text}, is 1/(D + 2) (ratio; control: "
             f"{beside}).",
             rate("delta", of), near=1.0, tolerance=0.03, control=rate(control, of),
             reason=f"{_ADAM}; a rate that is 3 % off adds .1 % to the error",
         )
-        for of, does, what, control, beside in (
+        for of, does, text, control, beside in (
             ("read", "reads with", "c W_q^T W_k", "linear", "linear attention, whose best is 1/(N + D + 1)"),
             ("keys", "writes with", "W_k^T W_k", "untrained", "a layer before training"),
         )
@@ -146,11 +146,11 @@ CLAIMS = (
     *(
         claim(
             f"identity_{of}",
-            f"In trained DeltaNet {what} is a multiple of the identity (relative distance; control: before training).",
+            f"In trained DeltaNet {text} is a multiple of the identity (relative distance; control: before training).",
             off_identity("delta", of), at_most=0.05, control=off_identity("untrained", of),
             reason=f"{_ADAM}, of 100 entries; distances of .05 add .2 % to the error",
         )
-        for of, what in (("read", "c W_q^T W_k"), ("keys", "W_k^T W_k"))
+        for of, text in (("read", "c W_q^T W_k"), ("keys", "W_k^T W_k"))
     ),
     claim(
         "walking",
@@ -201,9 +201,9 @@ def figures(record: Record) -> dict[str, Figure]:
 def _lengths(axes: Axes, record: Record) -> None:
     fine = np.arange(1, max((config := config_of(record)).lengths) + 1)
     for kind, look in LOOKS.items():
-        own = [n for n in config.lengths if f"{kind}_{n}" in binary.cases(config)]
-        each = np.stack([binary.ERROR(record, stage=f"{kind}_{n}", tested=n) for n in own], axis=1)
-        panels.bars(axes, own, each, LABELS[kind], look)
+        lengths = [n for n in config.lengths if f"{kind}_{n}" in binary.cases(config)]
+        errors = np.stack([binary.ERROR(record, stage=f"{kind}_{n}", tested=n) for n in lengths], axis=1)
+        panels.bars(axes, lengths, errors, LABELS[kind], look)
         axes.plot(fine, [closed_form(config, Case(kind, int(n))) for n in fine], **THEORY | {"color": look["color"]})
     axes.set(xlabel="examples N", ylabel="error", yscale="log", title="more examples")
 
@@ -218,7 +218,7 @@ def _trainings(axes: Axes, record: Record) -> None:
 
 
 def _walking(axes: Axes, record: Record) -> None:
-    config, d, n = (now := config_of(record)), now.walk_size, now.walk_length
+    config, d, n = (settings := config_of(record)), settings.walk_size, settings.walk_length
     best, noise, walk = tracking(d, config.walk_noise, config.walk)[0], config.walk_noise, config.walk
     for look, factor in zip(panels.SERIES[2:], (0.5, 1.0, 1.5)):
         errors = lms_errors(d, np.full(n, factor * best), label_noise=noise, walk=walk) / d

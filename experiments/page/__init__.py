@@ -60,7 +60,7 @@ def write_page(
     runs, unread = read(folders, experiments, committed)
     left_out |= unread | {n: "no record" for n in experiments if n not in runs and n not in failures}
     papers = papers_of(runs, experiments, committed)
-    shown = [run for found in runs.values() for run in found]
+    shown = [run for group in runs.values() for run in group]
     parts = article.parts(papers, committed)
     leads, _ = _pictures({part.picture: LEADS for part in parts if part.picture})
     for size in SIZES:
@@ -97,19 +97,19 @@ def _pictures(sizes: Mapping[Path, tuple[int, int]]) -> tuple[dict[Path, Picture
             return f"not a picture ({error})"
 
     with ThreadPoolExecutor(2) as pool:
-        found = dict(zip(sizes, pool.map(made, sizes)))
-    pictures = {path: each for path, each in found.items() if isinstance(each, Picture)}
-    return pictures, {str(path): each for path, each in found.items() if isinstance(each, str)}
+        results = dict(zip(sizes, pool.map(made, sizes)))
+    pictures = {path: result for path, result in results.items() if isinstance(result, Picture)}
+    return pictures, {str(path): result for path, result in results.items() if isinstance(result, str)}
 
 
 def _rendered(runs: list[Run], **context: Any) -> bytes:
     """The template, filled in."""
     templates = Path(str(resources.files(__name__).joinpath("templates")))
     context |= {"width": WIDTH, "height": HEIGHT, "radius": RADIUS, "axis": AXIS, "unit": UNIT, "runs": runs}
-    ledger, said = context.pop("ledger"), article.written()
+    ledger, texts = context.pop("ledger"), article.written()
     context |= {
-        "article": said,
-        "title": f"{said['thesis']} · icl_lab",
+        "article": texts,
+        "title": f"{texts['thesis']} · icl_lab",
         "differences": article.differences(ledger),
         "wrong": article.wrong_predictions(ledger),
         "newest": article.newest(runs),
@@ -121,6 +121,6 @@ def _rendered(runs: list[Run], **context: Any) -> bytes:
         "citation": article.citation(CITATION),
     }
     context |= {"counts": counted(row for view in context["papers"] for row in view.rows)}
-    context |= {"surprises": {id: said for run in runs for id, said in run.surprises.items()}}
+    context |= {"surprises": {id: surprise for run in runs for id, surprise in run.surprises.items()}}
     filters: dict[str, Callable[..., Any]] = {"formula": formula, "counted": counted}
     return written("page.html", templates / "page.js", [templates, explorable.FOLDER], context, filters)

@@ -56,13 +56,13 @@ def parts(papers: Iterable[PaperView], ledger: Ledger) -> list[Part]:
     rows = {row.id: row for _, section in sections.values() for row in section.rows}
     return [
         Part(
-            said["key"], said["question"], worded(said["text"], said["paper"], ledger), section,
-            [rows[claim] for claim in said["claims"] if claim in rows],
+            entry["key"], entry["question"], worded(entry["text"], entry["paper"], ledger), section,
+            [rows[claim] for claim in entry["claims"] if claim in rows],
             next(iter(section.runs[0].pictures), None), view,
         )
-        for said in written()["sections"]
-        if said["experiment"] in sections
-        for view, section in [sections[said["experiment"]]]
+        for entry in written()["sections"]
+        if entry["experiment"] in sections
+        for view, section in [sections[entry["experiment"]]]
     ]  # fmt: skip
 
 
@@ -70,10 +70,10 @@ def differences(ledger: Ledger) -> list[Difference]:
     """What did not replicate, as far as the ledger has its numbers."""
     return [
         Difference(
-            said["says"], said["number"], numbers.estimate(row), said["ours"], said["why"], said["claim"], row["paper"]
+            case["says"], case["number"], numbers.estimate(row), case["ours"], case["why"], case["claim"], row["paper"]
         )
-        for said in written()["differs"]
-        if (row := ledger.get((said["claim"], "lab"))) is not None
+        for case in written()["differs"]
+        if (row := ledger.get((case["claim"], "lab"))) is not None
     ]
 
 
@@ -84,12 +84,12 @@ def wrong_predictions(ledger: Ledger) -> list[Mapping[str, Any]]:
     was none; of a ledger without this column what the claim expects.
     """
     decided = {HOLDS, FAILS}
-    found: list[Mapping[str, Any]] = []
+    wrong: list[Mapping[str, Any]] = []
     for row in ledger.values():
-        said = row["predicted"] if "predicted" in row else row["expected_verdict"]
-        if {said, row["verdict"]} == decided and not is_identity(row):
-            found.append(dict(row) | {"said": said, "measured": numbers.estimate(row), "bound": numbers.bound(row)})
-    return found
+        expected = row["predicted"] if "predicted" in row else row["expected_verdict"]
+        if {expected, row["verdict"]} == decided and not is_identity(row):
+            wrong.append(dict(row) | {"said": expected, "measured": numbers.estimate(row), "bound": numbers.bound(row)})
+    return wrong
 
 
 def newest(runs: Iterable[Run]) -> dict[str, str]:
@@ -104,9 +104,9 @@ def newest(runs: Iterable[Run]) -> dict[str, str]:
 def citation(path: Path) -> dict[str, str]:
     """What CITATION.cff says of the laboratory itself; empty where there is none."""
     try:
-        own = path.read_text("utf-8").split("\nreferences:")[0]
+        text = path.read_text("utf-8").split("\nreferences:")[0]
     except OSError:
         return {}
-    found = dict(re.findall(rf'^({"|".join(CITED)}): *"?(.*?)"?$', own, re.M))
-    names = re.findall(r'^ *- (?:name|family-names): *"?(.*?)"?$', own, re.M)
-    return found | ({"authors": ", ".join(names)} if names else {})
+    fields = dict(re.findall(rf'^({"|".join(CITED)}): *"?(.*?)"?$', text, re.M))
+    names = re.findall(r'^ *- (?:name|family-names): *"?(.*?)"?$', text, re.M)
+    return fields | ({"authors": ", ".join(names)} if names else {})

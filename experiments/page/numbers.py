@@ -58,9 +58,9 @@ def _capped(value: float) -> str:
 def formula(text: str) -> Markup:
     """A sentence with Greek letters, subscripts, powers and signs in place of ASCII; names stay as they are."""
     pieces, last, text = [], 0, re.sub(r"\$\\?(\w+)\$", r"\1", text)
-    for found in re.finditer(_NAME, text):
-        pieces += [_typeset(text[last : found.start()]), escape(found[0])]
-        last = found.end()
+    for match in re.finditer(_NAME, text):
+        pieces += [_typeset(text[last : match.start()]), escape(match[0])]
+        last = match.end()
     return Markup("").join([*pieces, _typeset(text[last:])])
 
 

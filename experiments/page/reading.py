@@ -67,10 +67,10 @@ class Run:
 
     def folded(self) -> dict[str, str]:
         """Configuration and provenance, a line for each entry; numbers and arrays are in the record."""
-        found = {"Configuration": self.record.config, "Provenance": self.record.provenance}
+        sections = {"Configuration": self.record.config, "Provenance": self.record.provenance}
         return {
             title: "\n".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in entries.items())
-            for title, entries in found.items()
+            for title, entries in sections.items()
             if entries
         }
 
@@ -125,11 +125,11 @@ def read(
             left_out[str(folder)] = str(error)
         else:
             runs.setdefault(run.record.experiment, []).append(run)
-    for found in runs.values():
-        found.sort(key=lambda run: BEST_FIRST.index(p) if (p := run.record.preset) in BEST_FIRST else len(BEST_FIRST))
+    for group in runs.values():
+        group.sort(key=lambda run: BEST_FIRST.index(p) if (p := run.record.preset) in BEST_FIRST else len(BEST_FIRST))
         known: set[str] = set()
-        for i, run in enumerate(found):  # a page of one file holds each picture once
-            found[i] = dataclasses.replace(run, pictures=[path for path in run.pictures if path.name not in known])
+        for i, run in enumerate(group):  # a page of one file holds each picture once
+            group[i] = dataclasses.replace(run, pictures=[path for path in run.pictures if path.name not in known])
             known.update(path.name for path in run.pictures)
     return runs, left_out
 
@@ -146,7 +146,7 @@ def _run(folder: Path, experiments: Mapping[str, Experiment], ledger: Ledger) ->
     try:
         shown = [_row(row, record, claims.get(row["id"]), ledger.get((row["id"], "lab"))) for row in rows]
         before = {
-            row["id"]: there["verdict"] if (there := ledger.get((row["id"], preset))) else row["expected_verdict"]
+            row["id"]: entry["verdict"] if (entry := ledger.get((row["id"], preset))) else row["expected_verdict"]
             for row in rows
         }
         surprises = {
@@ -241,7 +241,7 @@ def papers_of(runs: Mapping[str, list[Run]], experiments: Mapping[str, Experimen
 
 def _section(experiment: Experiment, runs: list[Run], ledger: Ledger) -> Section:
     first = experiment.about.strip().splitlines()[0].removesuffix(".")
-    title, source = found.groups() if (found := re.fullmatch(r"(.*) \(([^()]*)\)", first)) else (first, "")
+    title, source = match.groups() if (match := re.fullmatch(r"(.*) \(([^()]*)\)", first)) else (first, "")
     rows = _once(runs)
     headlines = [row for row in rows if row.id in experiment.headlines]
     headlines = headlines or [row for row in rows if row.verdict == HOLDS][:3] or rows[:3]
@@ -252,12 +252,12 @@ def _section(experiment: Experiment, runs: list[Run], ledger: Ledger) -> Section
 
 def _once(runs: Iterable[Run]) -> list[Row]:
     """One row of each claim: of the best preset at which it is judged, with what its other records say."""
-    found: dict[str, list[Row]] = {}
+    by_claim: dict[str, list[Row]] = {}
     for run in runs:
         for row in run.rows:
-            found.setdefault(row.id, []).append(row)
+            by_claim.setdefault(row.id, []).append(row)
     rows = []
-    for same in found.values():
+    for same in by_claim.values():
         best = next((row for row in same if row.verdict != NOT_JUDGED), same[0])
         others = [f"at {row.preset}: {row.verdict}, {row.estimate}" for row in same if row is not best]
         rows.append(dataclasses.replace(best, elsewhere=[*best.elsewhere, *others]))

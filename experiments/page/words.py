@@ -33,8 +33,8 @@ class Number:
     def __format__(self, spec: str) -> str:
         if (value := self._row["estimate"]) is None:
             return "–"
-        own = _OWN.get(spec)
-        return powers(own(self._row) if own else format(value, spec)).replace("%", "\N{NO-BREAK SPACE}%")
+        render = _OWN.get(spec)
+        return powers(render(self._row) if render else format(value, spec)).replace("%", "\N{NO-BREAK SPACE}%")
 
 
 def rounded(row: Row, seen: Callable[[float], float] = float, shift: int = 0) -> str:
@@ -76,10 +76,10 @@ def _percent(row: Row) -> str:
 def _share(row: Row) -> str:
     if row["interval_kind"] != "wilson":
         raise ValueError(f"{row['id']} is no share of members, its interval is {row['interval_kind']}")
-    of, count = row["members"], round(row["estimate"] * row["members"])
-    if count in (0, of):
-        return f"all {of:,}" if count else f"none of {of:,}"
-    return f"{count} of {of}" if of <= COUNTED else f"{_percent(row)} of {of:,}"
+    total, count = row["members"], round(row["estimate"] * row["members"])
+    if count in (0, total):
+        return f"all {total:,}" if count else f"none of {total:,}"
+    return f"{count} of {total}" if total <= COUNTED else f"{_percent(row)} of {total:,}"
 
 
 def _count(row: Row) -> str:

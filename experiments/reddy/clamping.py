@@ -109,14 +109,14 @@ def plan(config: Config, model: Induction) -> Training:
     answer = tuple(name for name in fresh["params"] if name not in ATTENTION)
     forever = config.steps + 1
     windows = {name: (0, forever if name == "ila1_given" else config.hold) for name in chosen[1:]}
-    each = [
+    interventions = [
         clamps(config, {name: windows[name]} if name in windows else {}, classifier(fresh))
         for name in chosen
         for _ in range(config.members)
     ]
     start = jax.tree.map(lambda leaf: jnp.concatenate([leaf] * len(chosen)), fresh)
     lost = {
-        name: jnp.repeat(jnp.array([condition == of for of in chosen]), config.members)
+        name: jnp.repeat(jnp.array([condition == one for one in chosen]), config.members)
         for names, condition in ((ATTENTION, "attention_lost"), (answer, "answer_lost"))
         for name in names
     }
@@ -124,7 +124,7 @@ def plan(config: Config, model: Induction) -> Training:
     def optimizer(setting: Tree) -> optax.GradientTransformation:
         return losing(sgd(setting["config"]), setting, config.hold)
 
-    return planned(config, model, start, each, optimizer, lost=lost)
+    return planned(config, model, start, interventions, optimizer, lost=lost)
 
 
 def initial(config: Schedule, model: Induction) -> Tree:

@@ -49,13 +49,13 @@ def _moved(record: Record, name: str) -> np.ndarray:
     No value where the control's onset lies within the time frozen, or there is none.
     """
     steps, control = STEPS(record), CURVE(record, condition="control", metric=name)
-    found = onsets(record, "control")
-    at = np.searchsorted(steps, or_last(found, steps))
+    times = onsets(record, "control")
+    at = np.searchsorted(steps, or_last(times, steps))
     rises = [
         np.take_along_axis(CURVE(record, condition=one, metric=name), at[:, None], 1)[:, 0] - control[:, 0]
         for one in ("cla_held", "control")
     ]
-    judged = np.isfinite(found) & (found > record.config["hold"])
+    judged = np.isfinite(times) & (times > record.config["hold"])
     return np.where(judged, rises[0] / np.where(judged, rises[1], 1.0), np.nan)
 
 

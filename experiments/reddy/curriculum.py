@@ -151,18 +151,18 @@ def loss_of(config: Config, model: Induction) -> Callable[[Tree, Array, Tree], A
 
     def loss(state: Tree, key: Array, setting: Tree) -> Array:
         level = state["level"].astype(jnp.int32)
-        law = law_at(config, setting["law"], setting["kind"], level)
+        distribution = law_at(config, setting["law"], setting["kind"], level)
 
         def at(length: int) -> Callable[[], tuple[Array, Array]]:
             def value() -> tuple[Array, Array]:
-                samples = sampler(dataclasses.replace(config, context_length=length), law)(key, config.batch)
+                samples = sampler(dataclasses.replace(config, context_length=length), distribution)(key, config.batch)
                 logits = model.logits(state["weights"], samples.prompt)
                 return cross_entropy(logits, samples).mean(), accuracy(logits, samples)
 
             return value
 
-        which = jnp.where(setting["kind"] == LENGTH, level, len(config.lengths) - 1)
-        value, right = jax.lax.switch(which, [at(length) for length in config.lengths])
+        index = jnp.where(setting["kind"] == LENGTH, level, len(config.lengths) - 1)
+        value, right = jax.lax.switch(index, [at(length) for length in config.lengths])
         return value + jax.lax.stop_gradient(right) * state["probe"]
 
     return loss

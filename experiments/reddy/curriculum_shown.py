@@ -77,7 +77,7 @@ def figures(record: Record) -> dict[str, Figure]:
         if name != "control":
             band(row[1], steps, CURVE(record, curriculum=name, metric="level") + 1, **look)
             spot = {key: look[key] for key in ("color", "marker", "label")}
-            times = (or_last(onsets(record, which), steps) for which in ("control", name))
+            times = (or_last(onsets(record, one), steps) for one in ("control", name))
             row[2].plot(*times, linestyle="", markersize=4, **spot)
     row[0].axhline(solved(record.config), color="0.6", linewidth=0.8)
     row[0].set(ylabel="accuracy, novel classes", title="learning")

@@ -144,13 +144,13 @@ def plan(config: Config, program: "Program", model: Induction, fits: Fits) -> Tr
     points = [sweep(config, name).values for name in program.sweeps]
     values = {key: np.concatenate([one[key] for one in points]) for key in points[0]}
     total = values["classes"].size
-    law = laws(
+    distributions = laws(
         config,
         repeated(member_keys(config, WORLDS), total),
         rows=int(values["classes"].max()),
         **{key: np.repeat(value, config.members) for key, value in values.items()},
     )
-    return planned(config, model, repeated(member_keys(config), total), law)
+    return planned(config, model, repeated(member_keys(config), total), distributions)
 
 
 class Sweep(NamedTuple):
@@ -172,8 +172,8 @@ def sweep(config: Config, name: str) -> Sweep:
     else:
         shape = (len(config.exponent_grid),)
         values = {"classes": np.full(shape, config.exponent_classes), "exponent": np.array(config.exponent_grid)}
-    rest = {key: np.full(math.prod(shape), getattr(config, key)) for key in ("burstiness", "spread", "exponent")}
-    return Sweep(shape, rest | values)
+    defaults = {key: np.full(math.prod(shape), getattr(config, key)) for key in ("burstiness", "spread", "exponent")}
+    return Sweep(shape, defaults | values)
 
 
 class Program(NamedTuple):

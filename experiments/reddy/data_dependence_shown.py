@@ -231,7 +231,7 @@ TITLES = {"network": "network", "reduced": "reduced model"}
 
 def figures(record: Record) -> dict[str, Figure]:
     """Every sweep that was run: one row a model."""
-    found, parts = {}, chosen(record.config["models"], record.config["only"])
+    plots, parts = {}, chosen(record.config["models"], record.config["only"])
     for name, draw, columns in (
         ("classes", _classes_panels, 3),
         ("spread", _accuracies_panel, 1),
@@ -243,8 +243,8 @@ def figures(record: Record) -> dict[str, Figure]:
             figure, axes = panels(across, len(models) if columns > 1 else 1)
             for i, model in enumerate(models):
                 draw(axes[i] if columns > 1 else axes[0, i : i + 1], record, model, name)
-            found[name] = figure
-    return found
+            plots[name] = figure
+    return plots
 
 
 def _classes_panels(row: np.ndarray, record: Record, model: str, sweep: str) -> None:

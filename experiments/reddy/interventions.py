@@ -129,14 +129,14 @@ def changed(config: Config, model: Induction, of: str, fits: Fits) -> Training:
     windows: list[dict] = [
         {f"{part}_held": (0, round(window * config.steps))} for part, window in held(config.windows).values()
     ] + [{}] * len(STARTS)
-    each = [clamps(config, window, classifier(fresh)) for window in windows for _ in range(config.members)]
-    return planned(config, model, start, each)
+    interventions = [clamps(config, window, classifier(fresh)) for window in windows for _ in range(config.members)]
+    return planned(config, model, start, interventions)
 
 
 def starts(config: Config, fresh: Tree, trained: Tree) -> Tree:
     """The parameters (conditions * M, ...) at which all conditions start."""
-    each = (mixed(fresh, trained, condition) for condition in conditions(config.windows))
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *each)
+    trees = (mixed(fresh, trained, condition) for condition in conditions(config.windows))
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
 
 
 def mixed(fresh: Tree, trained: Tree, condition: str) -> Tree:
@@ -148,12 +148,12 @@ def mixed(fresh: Tree, trained: Tree, condition: str) -> Tree:
     def one(name: str, new: Array, old: Array) -> Array:
         layers = jnp.arange(new.shape[1]).reshape(1, -1, *[1] * (new.ndim - 2)) if name in (*ATTENTION, "w_v") else None
         if group == "answer":
-            here = layers == 1 if name == "w_v" else jnp.array(layers is None)
+            in_group = layers == 1 if name == "w_v" else jnp.array(layers is None)
         elif group == "layer_1":
-            here = jnp.array(False) if layers is None else layers == 0
+            in_group = jnp.array(False) if layers is None else layers == 0
         else:
-            here = jnp.array(False) if name not in ATTENTION else layers == 1
-        return jnp.where(here == (how == "given"), old, new)
+            in_group = jnp.array(False) if name not in ATTENTION else layers == 1
+        return jnp.where(in_group == (how == "given"), old, new)
 
     names = fresh["params"]
     return {"params": {name: one(name, names[name], jnp.asarray(trained["params"][name])) for name in names}}

@@ -25,12 +25,12 @@ def remaining(record: Record, n: int, condition: str) -> np.ndarray:
 
     At most up to the last step; NaN where the control has no onset, or where the window ends before it.
     """
-    found, control = onset_of(record, n, condition), present(onset_of(record, n, CONTROL))
+    onset, control = onset_of(record, n, condition), present(onset_of(record, n, CONTROL))
     steps = STEPS(record, n=n)
     _, window = held(record.config["windows"]).get(condition, ("", 0.0))
     start = steps[-1] * window
     judged = (start == 0) | (control < start)
-    return np.where(judged, np.maximum(or_last(found, steps) - start, 0) / control, np.nan)
+    return np.where(judged, np.maximum(or_last(onset, steps) - start, 0) / control, np.nan)
 
 
 def delay(record: Record, n: int, condition: str) -> np.ndarray:
@@ -56,16 +56,16 @@ def figures(record: Record) -> dict[str, Figure]:
         "after the longest freeze": {CONDITIONS[f"{part}_held"]: f"{part}_held_{len(windows) - 1}" for part in HELD},
         "with parts given": {f"{GIVEN[group]} {how}": condition for condition, (group, how) in STARTS.items()},
     }
-    found = {
-        about: {n: [remaining(n, condition)(record) for condition in of.values()] for n in lengths}
-        for about, of in shown.items()
+    waits = {
+        about: {n: [remaining(n, condition)(record) for condition in conditions.values()] for n in lengths}
+        for about, conditions in shown.items()
     }
-    kept = [about for about, of in found.items() if np.isfinite(list(of.values())).any()]
+    kept = [about for about, by_length in waits.items() if np.isfinite(list(by_length.values())).any()]
     columns = max(1, len(kept) + (len(windows) > 1))
     figure, rows = panels(columns, len(lengths), height=2.6 if columns > 1 else 1.6)
     for n, row in zip(lengths, rows):
         for axes, about in zip(row[::-1], kept[::-1]):
-            for y, values in enumerate(found[about][n]):
+            for y, values in enumerate(waits[about][n]):
                 axes.plot(values, np.full(len(values), y), ".", color="#0072B2", markersize=4, alpha=0.6)
             axes.set_yticks(range(len(shown[about])), list(shown[about]))
             axes.axvline(1.0, color="0.6", linewidth=0.8)

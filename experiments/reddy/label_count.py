@@ -111,9 +111,9 @@ def plan(config: Config, model: Induction, fits: Fits) -> Training:
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Losses and in-context accuracy at every N and L."""
     for one in settings_of(config):
-        fit, here = fits[_stage(one)], {"n": one.context_length, "labels": one.labels}
-        yield STEPS.at(**here), fit.steps
-        yield CURVE.at(**here), {name: fit.metrics[name] for name in ("ic", "ic_loss", "loss")}
+        fit, place = fits[_stage(one)], {"n": one.context_length, "labels": one.labels}
+        yield STEPS.at(**place), fit.steps
+        yield CURVE.at(**place), {name: fit.metrics[name] for name in ("ic", "ic_loss", "loss")}
 
 
 EXPERIMENT = Experiment(

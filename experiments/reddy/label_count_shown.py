@@ -131,9 +131,9 @@ def _fractions(axes: Axes, record: Record, lengths: list[int]) -> None:
     for i, n in enumerate(lengths):
         ratios = np.array(labels_of(record, n)) / n
         curves = [ACCURACY(record, n=n, labels=labels) for labels in labels_of(record, n)]
-        found = [wilson_interval(learned(c, level(record, n))) for c in curves]
-        share = np.array([estimate for estimate, _ in found])
-        ends = np.array([[estimate - low, high - estimate] for estimate, (low, high) in found])
+        intervals = [wilson_interval(learned(c, level(record, n))) for c in curves]
+        share = np.array([estimate for estimate, _ in intervals])
+        ends = np.array([[estimate - low, high - estimate] for estimate, (low, high) in intervals])
         look = SERIES[i % len(SERIES)] | {"label": f"N = {n}", "capsize": 2}
         axes.errorbar(ratios * _apart(i, lengths), share, np.maximum(ends, 0).T, **look)
     _against_labels(axes, record, lengths)
@@ -150,9 +150,9 @@ def _waits(axes: Axes, record: Record, lengths: list[int]) -> None:
         for labels in labels_of(record, n):
             steps, at = STEPS(record, n=n, labels=labels), labels / n * _apart(i, lengths)
             times = onset(ACCURACY(record, n=n, labels=labels), steps, level(record, n))
-            there = np.isfinite(times)
-            axes.plot(np.full(there.sum(), at), times[there], look["marker"], color=look["color"], markersize=3)
-            if not there.all():
+            reached = np.isfinite(times)
+            axes.plot(np.full(reached.sum(), at), times[reached], look["marker"], color=look["color"], markersize=3)
+            if not reached.all():
                 axes.plot(at, steps[-1], "^", color=look["color"], markerfacecolor="none", markersize=7)
             medians.append((at, np.median(times)))
         at, median = np.array(medians).T

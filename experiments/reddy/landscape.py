@@ -118,12 +118,12 @@ def _axes(config: Config) -> dict[str, np.ndarray]:
 def _maps(config: Config, form: str) -> dict[str, np.ndarray]:
     axes, loss, n = _axes(config), LOSSES[form], config.context_length
     grid = (axes["beta_1"][None], axes["alpha"][:, None])
-    found = {
+    maps = {
         name: np.stack([loss(*grid, xi, context_length=n, labels=labels) for xi in config.read_outs])
         for name, labels in (("map", config.labels), ("equal_map", n))
     }
     plane = axes["plane"]
-    return found | {"plane_map": loss(0.0, plane[None], plane[:, None], context_length=n, labels=n)}
+    return maps | {"plane_map": loss(0.0, plane[None], plane[:, None], context_length=n, labels=n)}
 
 
 def _paths(config: Config, form: str) -> dict[str, np.ndarray]:
@@ -173,10 +173,10 @@ def _saddle(config: Config, form: str) -> dict[str, np.ndarray]:
     lengths, scales = np.array(config.saddle_lengths), np.array(config.scales)
     measured = [_derivatives(form, n, n) for n in lengths]
     rates = -np.array([theory.nested_logit_hessian(n, n, form)[1, 2] for n in lengths])
-    each = np.repeat(lengths, 2 * len(scales))
+    context_lengths = np.repeat(lengths, 2 * len(scales))
     signed = np.tile(np.concatenate([scales, -scales]), len(lengths))
     starts = np.stack([0 * signed, signed, signed], axis=1)
-    times = theory.cliff_time(starts, context_length=each, labels=each, form=form)
+    times = theory.cliff_time(starts, context_length=context_lengths, labels=context_lengths, form=form)
     times = times.reshape(len(lengths), 2, -1)  # towards the right label, away from it
     n = config.context_length
     drawn = np.asarray(jax.random.normal(jax.random.key(config.seed), (config.members, 3)), np.float64)
@@ -208,7 +208,7 @@ def _derivatives(form: str, n: int, labels: int) -> tuple[np.ndarray, float]:
 def _labels_differ(config: Config) -> bool:
     """Whether every N has another number of labels at each factor."""
     counts = [[math.ceil(factor * n) for factor in config.factors] for n in config.lengths]
-    return all(len(set(found)) == len(found) for found in counts)
+    return all(len(set(row)) == len(row) for row in counts)
 
 
 EXPERIMENT = Experiment(

@@ -51,11 +51,11 @@ def narrowing(record: Record, form: str) -> np.ndarray:
 @of_record
 def shelf_drop(record: Record, form: str) -> np.ndarray:
     """Share of the way from log L to log N that the loss has gone at nine tenths of the wait, L = 4N: most over N."""
-    times, found = binary.TIMES(record, form=form), []
+    times, drops = binary.TIMES(record, form=form), []
     for n, loss in zip(record.config["lengths"], binary.LENGTHS_LOSS(record, form=form)):
         wait = np.interp(-np.log(n) / 2, -loss, times)
-        found.append((np.log(4 * n) - np.interp(0.9 * wait, times, loss)) / np.log(4))
-    return np.max(found)[None]
+        drops.append((np.log(4 * n) - np.interp(0.9 * wait, times, loss)) / np.log(4))
+    return np.max(drops)[None]
 
 
 @of_record

@@ -65,13 +65,13 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 def plan(config: Config, model: Induction) -> Training:
     """The training of all points; a member has the same dictionaries, start and keys at each."""
     bursty, novel = (v.ravel() for v in np.meshgrid(config.bursty_shares, config.novel_shares, indexing="ij"))
-    law = laws(
+    distributions = laws(
         config,
         repeated(member_keys(config, WORLDS), bursty.size),
         bursty_share=np.repeat(bursty, config.members),
         novel_share=np.repeat(novel, config.members),
     )
-    return planned(config, model, repeated(member_keys(config), bursty.size), law)
+    return planned(config, model, repeated(member_keys(config), bursty.size), distributions)
 
 
 EXPERIMENT = Experiment(

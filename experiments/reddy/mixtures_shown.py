@@ -50,9 +50,9 @@ def _larger_share(record: Record, name: str, later: bool) -> np.ndarray:
     times = onset(CURVE(record, metric=name), steps, LEVELS[name])  # (M, p_B, p_C)
     slow, fast = (times[..., -1], times[..., 0]) if later else (times[..., 0], times[..., -1])
     never = np.isinf(slow)
-    found = np.log2(np.where(never, 2 * steps[-1] - steps[-2], slow)) - np.log2(fast)
-    found = np.where(never & np.isinf(fast), np.nan, found).mean(-1)
-    return found if later else -found
+    log_ratio = np.log2(np.where(never, 2 * steps[-1] - steps[-2], slow)) - np.log2(fast)
+    log_ratio = np.where(never & np.isinf(fast), np.nan, log_ratio).mean(-1)
+    return log_ratio if later else -log_ratio
 
 
 claim = claims_of("reddy.mixtures", "Reddy 2023, Fig. A.1", minimum_members=6)

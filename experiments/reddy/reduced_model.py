@@ -181,29 +181,29 @@ def plan(
         weights = params["params"]
         return {"params": weights | {"beta_2": setting["label_attention"] * weights["beta_2"]}}
 
-    def observe(params: dict, key: Array, law: ItemLabelLaw) -> dict[str, Array]:
-        samples = evaluation_samples(config, law, "ic", key)
+    def observe(params: dict, key: Array, distribution: ItemLabelLaw) -> dict[str, Array]:
+        samples = evaluation_samples(config, distribution, "ic", key)
         logits = model.logits(params, samples.prompt)
-        found = {"ic": accuracy(logits, samples), "ic_loss": cross_entropy(logits, samples).mean()}
+        metrics = {"ic": accuracy(logits, samples), "ic_loss": cross_entropy(logits, samples).mean()}
         if measures:
-            memorised = evaluation_samples(config, law, "iwl", key)
-            found["iwl"] = accuracy(model.logits(params, memorised.prompt), memorised)
-            found |= progress(partial(model.run, params), samples)
-        return found | {name: params["params"][name] for name in SCALARS}
+            memorised = evaluation_samples(config, distribution, "iwl", key)
+            metrics["iwl"] = accuracy(model.logits(params, memorised.prompt), memorised)
+            metrics |= progress(partial(model.run, params), samples)
+        return metrics | {name: params["params"][name] for name in SCALARS}
 
     points = dict(zip(("start", "label_attention"), np.broadcast_arrays(starts, label_attention)))
-    each = {name: np.repeat(values, config.members) for name, values in points.items()}
-    keys, worlds = (repeated(member_keys(config, of), points["start"].size) for of in (0, settings.WORLDS))
-    law = laws(config, worlds)
-    return planned(config, model, keys, law, each=each, starting=starting, acting=acting, observe=observe)
+    grid = {name: np.repeat(values, config.members) for name, values in points.items()}
+    keys, worlds = (repeated(member_keys(config, stage), points["start"].size) for stage in (0, settings.WORLDS))
+    distributions = laws(config, worlds)
+    return planned(config, model, keys, distributions, each=grid, starting=starting, acting=acting, observe=observe)
 
 
 @cache
 def flow(context_length: int, labels: int, form: str = "mean_field") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(400,) times, (400, 3) path and (400,) loss of the nested-logit flow from the origin."""
     times = np.geomspace(1.0, 3000.0, 400)
-    found = nested_logit_flow(np.zeros(3), times, context_length=context_length, labels=labels, form=form)
-    return times, found.path[0], found.loss[0]
+    solution = nested_logit_flow(np.zeros(3), times, context_length=context_length, labels=labels, form=form)
+    return times, solution.path[0], solution.loss[0]
 
 
 EXPERIMENT = Experiment(

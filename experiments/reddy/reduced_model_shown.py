@@ -25,12 +25,12 @@ def solves(part: str) -> Statistic:
 @of_record
 def sharpness(record: Record, part: str) -> np.ndarray:
     """(M,) steps from the last measurement of IC <= .2 to the first >= .9, of the step of the latter."""
-    curves, steps, found = CURVE(record, part=part, metric="ic"), STEPS(record), []
+    curves, steps, widths = CURVE(record, part=part, metric="ic"), STEPS(record), []
     for curve in curves:
         high = int(np.argmax(curve >= 0.9))
         low = np.flatnonzero(curve[:high] <= 0.2)
-        found.append((steps[high] - steps[low[-1]]) / steps[high] if low.size else np.nan)
-    return np.array(found)
+        widths.append((steps[high] - steps[low[-1]]) / steps[high] if low.size else np.nan)
+    return np.array(widths)
 
 
 @of_record
@@ -47,8 +47,8 @@ def ahead(record: Record, part: str, first: str) -> np.ndarray:
         return (curves - curves[:, :1]) / np.where(solved_at_end, length, 1.0)[:, None]
 
     before = np.maximum(np.argmax(way("ila1") >= 0.1, axis=1) - 1, 0)
-    found = np.take_along_axis(way(first), before[:, None], axis=1)[:, 0]
-    return np.where(solved_at_end, found, np.nan)
+    shares = np.take_along_axis(way(first), before[:, None], axis=1)[:, 0]
+    return np.where(solved_at_end, shares, np.nan)
 
 
 def flow_of(record: Record, form: str = "mean_field") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -79,8 +79,8 @@ def loss_left(record: Record, part: str) -> np.ndarray:
     """(M,) loss on novel classes where beta_1 passes one, over the flow's there; NaN where it never does."""
     steps, (_, path, loss) = STEPS(record), flow_of(record)
     when = present(crossing(CURVE(record, part=part, metric="beta_1"), steps, 1.0))
-    found = [np.interp(t, steps, curve) for t, curve in zip(when, CURVE(record, part=part, metric="ic_loss"))]
-    return np.array(found) / np.interp(1.0, path[:, 0], loss)
+    losses = [np.interp(t, steps, curve) for t, curve in zip(when, CURVE(record, part=part, metric="ic_loss"))]
+    return np.array(losses) / np.interp(1.0, path[:, 0], loss)
 
 
 def later(record: Record) -> np.ndarray:
@@ -213,10 +213,10 @@ def figures(record: Record) -> dict[str, Figure]:
     """Progress measures of both models; their losses, accuracies and path; L = N from several starts."""
     parts = [part for part in NAMES if part in record.config["only"]]
     curves = (drawn.loss_panel, drawn.accuracy_panel, drawn.path_panel)
-    found: dict[str, Figure] = {}
+    plots: dict[str, Figure] = {}
     if parts:
-        found["measures"] = side_by_side(record, *(partial(drawn.measures_panel, part=part) for part in parts))
-        found["curves"] = side_by_side(record, *(partial(one, parts=parts) for one in curves))
+        plots["measures"] = side_by_side(record, *(partial(drawn.measures_panel, part=part) for part in parts))
+        plots["curves"] = side_by_side(record, *(partial(one, parts=parts) for one in curves))
     if "equal" in record.config["only"]:
-        found["equal"] = side_by_side(record, drawn.members_panel, drawn.onsets_panel)
-    return found
+        plots["equal"] = side_by_side(record, drawn.members_panel, drawn.onsets_panel)
+    return plots

@@ -117,11 +117,11 @@ def laws(config: Data, keys: Array | None = None, rows: int | None = None, **ove
     def draw(key: Array) -> ItemLabelLaw:
         return item_label_law(key, labels=config.labels, input_size=config.input_size, rows=rows, **scalars)
 
-    law = jax.jit(jax.vmap(draw))(keys)
+    distributions = jax.jit(jax.vmap(draw))(keys)
     return dataclasses.replace(
-        law,
+        distributions,
         **{
-            name: jnp.broadcast_to(jnp.asarray(value, getattr(law, name).dtype), keys.shape)
+            name: jnp.broadcast_to(jnp.asarray(value, getattr(distributions, name).dtype), keys.shape)
             for name, value in overrides.items()
         },
     )
@@ -135,5 +135,5 @@ def repeated(keys: Array, points: int) -> Array:
 def by_part(metrics: Mapping[str, np.ndarray], parts: Iterable[str]) -> dict[str, dict[str, np.ndarray]]:
     """Measurements by part, where one program trains the members of the first part, then those of the second, ..."""
     names = list(parts)
-    each = {metric: np.split(values, len(names)) for metric, values in metrics.items()}
-    return {name: {metric: values[i] for metric, values in each.items()} for i, name in enumerate(names)}
+    pieces = {metric: np.split(values, len(names)) for metric, values in metrics.items()}
+    return {name: {metric: values[i] for metric, values in pieces.items()} for i, name in enumerate(names)}

@@ -119,7 +119,7 @@ def evaluation_samples(config: Schedule, law: ItemLabelLaw, name: str | Array, k
 
 
 Observe = Callable[[dict, Array, ItemLabelLaw], dict[str, Array]]
-"""``(params, key, law) -> {name: array}``, what is measured of a member."""
+"""``(params, key, distribution) -> {name: array}``, what is measured of a member."""
 
 
 def measure(config: Schedule, model: Induction) -> Observe:
@@ -127,16 +127,16 @@ def measure(config: Schedule, model: Induction) -> Observe:
     ``ic2``; and ``ic_loss``, the loss on novel classes. What a figure measures beside them is added to these.
     """
 
-    def observe(params: dict, key: Array, law: ItemLabelLaw) -> dict[str, Array]:
+    def observe(params: dict, key: Array, distribution: ItemLabelLaw) -> dict[str, Array]:
         # one program for all sets: four take longer to compile than to run
         def one(number: Array) -> tuple[Array, Array]:
-            samples = evaluation_samples(config, law, number, key)
+            samples = evaluation_samples(config, distribution, number, key)
             logits = model.logits(params, samples.prompt)
             return cross_entropy(logits, samples).mean(), accuracy(logits, samples)
 
         losses, right = jax.lax.map(one, jnp.arange(len(EVALUATION_SETS)))
-        found = {"loss": losses[0], "ic_loss": losses[EVALUATION_SETS.index("ic")], "accuracy": right[0]}
-        return found | dict(zip(EVALUATION_SETS[1:], right[1:]))
+        metrics = {"loss": losses[0], "ic_loss": losses[EVALUATION_SETS.index("ic")], "accuracy": right[0]}
+        return metrics | dict(zip(EVALUATION_SETS[1:], right[1:]))
 
     return observe
 
@@ -156,8 +156,8 @@ def progress(
 
     def one(sample: Sample) -> dict[str, Array]:
         logits, trace = run(sample.prompt)
-        found = progress_measures(trace.attention, logits, sample.latent["labels"], sample.latent["match"])
-        return found | (beside(sample, logits, trace) if beside else {})
+        measures = progress_measures(trace.attention, logits, sample.latent["labels"], sample.latent["match"])
+        return measures | (beside(sample, logits, trace) if beside else {})
 
     return {name: values.mean(0) for name, values in jax.vmap(one)(samples).items()}
 

@@ -113,7 +113,7 @@ def plan(config: Config, model: Induction) -> Training:
     classes = {"novel": config.classes, "trained": config.trained_classes}
     burstiness = {"novel": config.burstiness, "trained": config.trained_burstiness}
     novel_share = {"novel": config.novel_share, "trained": 0.0}
-    law = laws(
+    distributions = laws(
         config,
         repeated(member_keys(config, WORLDS), count),
         rows=max(classes.values()),
@@ -127,14 +127,14 @@ def plan(config: Config, model: Induction) -> Training:
         like_item = sample.latent["match"][item].astype(logits.dtype)
         return {"attention": like_item * trace.attention[:, 0], "chosen": like_item}
 
-    def observe(params: dict, key: Array, law: ItemLabelLaw) -> dict[str, Array]:
-        samples = evaluation_samples(config, law, "ic", key)
-        found = progress(partial(model.run, params), samples, attention)
-        found["attention"] = found["attention"] / jnp.maximum(found.pop("chosen"), 1 / config.eval_tasks)
-        return accuracies(params, key, law) | found
+    def observe(params: dict, key: Array, distribution: ItemLabelLaw) -> dict[str, Array]:
+        samples = evaluation_samples(config, distribution, "ic", key)
+        measures = progress(partial(model.run, params), samples, attention)
+        measures["attention"] = measures["attention"] / jnp.maximum(measures.pop("chosen"), 1 / config.eval_tasks)
+        return accuracies(params, key, distribution) | measures
 
     keys = repeated(member_keys(config), count)
-    return planned(config, model, keys, law, observe=observe, one_by_one=True)
+    return planned(config, model, keys, distributions, observe=observe, one_by_one=True)
 
 
 EXPERIMENT = Experiment(

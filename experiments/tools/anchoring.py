@@ -79,12 +79,12 @@ def make(experiment: Experiment, folder: Path, then: Record | None = None) -> st
         kept = smoke_run(experiment)
         nearby = [smoke_run(experiment, n, anchors.NEARBY) for n in range(NEARBY)]
         limits = anchors.limits(kept, nearby, smoke_run(experiment, NEARBY, anchors.ELSEWHERE))
-    if then is not None and (said := anchors.differences(then.arrays, tolerances(then, limits), kept)):
-        return f"today's smoke run differs from that of the record's sources ({'; '.join(said)})"
-    metrics, origin = {"record": identity(folder), "limits": limits}, provenance(0.0)
-    made = {name: origin[name] for name in ("versions", "vectors", "precision", "commit", "uncommitted_changes")}
-    made |= {"sources": experiment.source_version(), "conditions": conditions()}
-    records.save(Record(experiment.name, "smoke", flags.to_json(smoke), metrics, kept, made), folder / ANCHOR, [])
+    if then is not None and (differences := anchors.differences(then.arrays, tolerances(then, limits), kept)):
+        return f"today's smoke run differs from that of the record's sources ({'; '.join(differences)})"
+    metrics, process = {"record": identity(folder), "limits": limits}, provenance(0.0)
+    origin = {name: process[name] for name in ("versions", "vectors", "precision", "commit", "uncommitted_changes")}
+    origin |= {"sources": experiment.source_version(), "conditions": conditions()}
+    records.save(Record(experiment.name, "smoke", flags.to_json(smoke), metrics, kept, origin), folder / ANCHOR, [])
     return ""
 
 
@@ -92,10 +92,10 @@ def smoke_then(experiment: Experiment, record: Record, runs: Path) -> Record | N
     """A run of today's smoke preset in a folder of runs that the sources and versions of a record made, or None."""
     for path in sorted(runs.rglob("record.json")):
         with suppress(RecordError):
-            found = records.load(path.parent)
-            of_smoke = found.experiment == experiment.name and not differs_from_smoke(found, experiment)
-            if of_smoke and all(accepted.made_by(found).values()) and not accepted.differing([found, record]):
-                return found
+            run = records.load(path.parent)
+            of_smoke = run.experiment == experiment.name and not differs_from_smoke(run, experiment)
+            if of_smoke and all(accepted.made_by(run).values()) and not accepted.differing([run, record]):
+                return run
     return None
 
 
@@ -140,15 +140,15 @@ def conditions() -> dict[str, str]:
 
     Not the vector width: at another one the tolerances are wider (``anchors.at_another_width``).
     """
-    found = of_others(versions())
+    packages = of_others(versions())
     flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if not flag.startswith(CAP)]
-    return found | {"XLA_FLAGS": " ".join(flags), "device": jax.default_backend()}
+    return packages | {"XLA_FLAGS": " ".join(flags), "device": jax.default_backend()}
 
 
 def not_compared(anchor: Record) -> str:
     """Why a smoke run here is not compared with this anchor; empty where it is."""
-    made = anchor.provenance
-    reasons = changed(made["conditions"], conditions()), other_settings(made.get("precision", {}))
+    origin = anchor.provenance
+    reasons = changed(origin["conditions"], conditions()), other_settings(origin.get("precision", {}))
     differing = ", ".join(filter(None, reasons))
     return f"made under other conditions ({differing})" if differing else ""
 
@@ -170,8 +170,8 @@ def differing(anchor: Record, experiment: Experiment, arrays: Callable[[], Mappi
     """What today's smoke run (``arrays()``) says otherwise than an anchor, a sentence each; none if nothing."""
     if changes := differs_from_smoke(anchor, experiment):
         return [f"the smoke preset is no longer that of the anchor ({changes})"]
-    said = anchors.differences(anchor.arrays, tolerances(anchor, anchor.metrics["limits"]), arrays())
-    return [f"smoke run differs: {sentence}" for sentence in said]
+    sentences = anchors.differences(anchor.arrays, tolerances(anchor, anchor.metrics["limits"]), arrays())
+    return [f"smoke run differs: {sentence}" for sentence in sentences]
 
 
 def tolerances(then: Record, limits: anchors.Limits) -> anchors.Limits:
@@ -187,18 +187,18 @@ def why_stale(folder: Path, experiment: Experiment) -> list[str]:
         record, anchor = records.load(folder, arrays=False), load(folder)
     except RecordError as error:
         return [str(error)]
-    said = []
+    reasons = []
     if not belongs(experiment, folder.name, record.preset, record.config):
         changes = unlike(experiment, folder.name, record.config) or record.preset
-        said.append(f"record is not of the present {folder.name} preset ({changes})")
+        reasons.append(f"record is not of the present {folder.name} preset ({changes})")
     if anchor is None:
-        said.append(f"not anchored, made at commit {commit(record.provenance)}")
+        reasons.append(f"not anchored, made at commit {commit(record.provenance)}")
     elif reason := not_compared(anchor):
         print(f"{experiment.name} {folder.name}: smoke run not compared, {reason}", file=sys.stderr)
     else:
         with compiling_quickly():
-            said += differing(anchor, experiment, lambda: smoke_run(experiment))
-    return said
+            reasons += differing(anchor, experiment, lambda: smoke_run(experiment))
+    return reasons
 
 
 def accept(experiments: Mapping[str, Experiment], gallery: Path) -> None:
@@ -212,14 +212,14 @@ def accept(experiments: Mapping[str, Experiment], gallery: Path) -> None:
         smoke = cache(partial(smoke_run, experiment))
         reasons: dict[str, list[str]] = {}
         for folder in sorted(path.parent for path in gallery.joinpath(*name.split(".")).glob(f"*/{ANCHOR}")):
-            said = _not_repeated(folder, experiment, smoke)
-            for made in (folder, folder / ANCHOR):
-                sources = records.read_json(made / "provenance.json").get("sources", "")
-                reasons.setdefault(sources, []).extend(said)
-            print("".join(f"{name} {folder.name}: not accepted, {reason}\n" for reason in said), end="")
-        now = experiment.source_version()
-        if former := sorted(sources for sources, said in reasons.items() if sources and sources != now and not said):
-            table[name] = {"sources": now, "accepted": former}
+            objections = _not_repeated(folder, experiment, smoke)
+            for place in (folder, folder / ANCHOR):
+                sources = records.read_json(place / "provenance.json").get("sources", "")
+                reasons.setdefault(sources, []).extend(objections)
+            print("".join(f"{name} {folder.name}: not accepted, {reason}\n" for reason in objections), end="")
+        current = experiment.source_version()
+        if former := sorted(sources for sources, why in reasons.items() if sources and sources != current and not why):
+            table[name] = {"sources": current, "accepted": former}
         else:
             table.pop(name, None)
         records.write_atomically(accepted.TABLE, records.as_json(table))

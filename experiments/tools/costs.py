@@ -32,8 +32,8 @@ def page(binaries: Mapping[str, Experiment], gallery: Path) -> str:
 
 def _records(folder: Path) -> dict[str, str]:
     """Seconds of a binary's records by the name of their folder."""
-    found = {path.parent.name: json.loads(path.read_bytes()) for path in sorted(folder.glob("*/provenance.json"))}
-    return {label: f"{origin['seconds']:,.0f}" for label, origin in found.items() if origin.get("seconds")}
+    origins = {path.parent.name: json.loads(path.read_bytes()) for path in sorted(folder.glob("*/provenance.json"))}
+    return {label: f"{origin['seconds']:,.0f}" for label, origin in origins.items() if origin.get("seconds")}
 
 
 def _judged(experiment: Experiment) -> str:

@@ -30,8 +30,8 @@ class Forked(ForkServerProcess):
     def run(self) -> None:
         """What the child does: as ``python -m`` in a session of its own, with its output in the log."""
         os.setsid()
-        with open(os.devnull, "rb") as nothing, open(self._log, "ab") as said:
-            for number, file in enumerate((nothing, said, said)):
+        with open(os.devnull, "rb") as nothing, open(self._log, "ab") as log:
+            for number, file in enumerate((nothing, log, log)):
                 os.dup2(file.fileno(), number)
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(encoding="utf-8")  # type: ignore[union-attr]

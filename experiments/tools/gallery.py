@@ -89,9 +89,9 @@ def _carry_out(options: Options) -> int:
         return 0
     named = [(name, folder) for name, folder in every if folder.name in PRESETS]
     if options.check:
-        asked = [(name, folder) for name, folder in named if name in experiments]
+        targets = [(name, folder) for name, folder in named if name in experiments]
         with console_progress() as progress:
-            checked = progress.track(asked, description="records checked")
+            checked = progress.track(targets, description="records checked")
             stale = [(*one, reason) for one in checked for reason in anchoring.why_stale(one[1], experiments[one[0]])]
         lines = [f"{name} {folder.name}: {reason}" for name, folder, reason in stale]
         print("\n".join(lines or ["nothing is stale"]))
@@ -161,10 +161,10 @@ def collect(runs: Path, experiments: Mapping[str, Experiment]) -> dict[tuple[str
             parts.setdefault(key, []).append(record)
         elif key not in best or record.config["members"] > best[key].config["members"]:
             best[key] = record
-    for (name, preset), found in parts.items():
+    for (name, preset), pieces in parts.items():
         if (name, preset) not in best:
             try:
-                best[name, preset] = found[0] if len(found) == 1 else joined(experiments[name], preset, found)
+                best[name, preset] = pieces[0] if len(pieces) == 1 else joined(experiments[name], preset, pieces)
             except ValueError as error:
                 print(f"left out: the runs of parts of {name} {preset} are not one record: {error}", file=sys.stderr)
     return best
@@ -242,12 +242,12 @@ def ledger(
         record = records.load(path.parent, arrays=False)
         experiment = experiments.get(record.experiment)
         if experiment and belongs(experiment, preset, record.preset, record.config):
-            made = {"anchored": anchoring.anchored(path.parent), "commit": anchoring.commit(record.provenance)}
-            made |= {"trainings": record.config["members"]}
+            origin = {"anchored": anchoring.anchored(path.parent), "commit": anchoring.commit(record.provenance)}
+            origin |= {"trainings": record.config["members"]}
             about = {claim.id: claim.about() for claim in experiment.claims}
             for row in records.read_json(path)["claims"]:
                 past = _past(row, then.get((row["id"], preset), {}), entered.get((record.experiment, preset)))
-                rows.append({"kind": "claim"} | row | about.get(row["id"], {}) | made | past)
+                rows.append({"kind": "claim"} | row | about.get(row["id"], {}) | origin | past)
         else:
             print(f"out of date, not in the ledger: {path.parent}", file=sys.stderr)
     return sorted(rows, key=lambda row: (row["id"], row["preset"]))

@@ -78,17 +78,17 @@ def _experiment(run: Record) -> Experiment:
 
 def _metrics(runs: Sequence[Record], arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the first run; of an analysis, tables of all networks, and where its networks come from."""
-    found = dict(runs[0].metrics)
-    if "networks" in found:
-        found["networks"] = ", ".join(dict.fromkeys(run.metrics["networks"] for run in runs))
-    if "by_task" in found:
-        found |= tables(found["rows"], found["tasks"], arrays)
+    metrics = dict(runs[0].metrics)
+    if "networks" in metrics:
+        metrics["networks"] = ", ".join(dict.fromkeys(run.metrics["networks"] for run in runs))
+    if "by_task" in metrics:
+        metrics |= tables(metrics["rows"], metrics["tasks"], arrays)
         reasons: dict[str, Counter[str]] = {positions: Counter() for positions in arrays}
         for run in runs:
             for positions, counts in run.metrics["undefined"].items():
                 reasons[positions].update(counts)
-        found["undefined"] = {positions: dict(counts) for positions, counts in reasons.items()}
-    return found
+        metrics["undefined"] = {positions: dict(counts) for positions, counts in reasons.items()}
+    return metrics
 
 
 def _check(runs: Sequence[Record]) -> None:
@@ -106,20 +106,20 @@ def _check(runs: Sequence[Record]) -> None:
 
 def _numbers(run: Record, encoding: str) -> range:
     """Of the members of a run, of those of an encoding if one is given."""
-    there = [array for name, array in run.arrays.items() if name.startswith(f"{encoding}/")]
-    count = (len(there[0]) if there else 0) if encoding else run.config["members"]
+    arrays = [array for name, array in run.arrays.items() if name.startswith(f"{encoding}/")]
+    count = (len(arrays[0]) if arrays else 0) if encoding else run.config["members"]
     return range(run.config["first"], run.config["first"] + count)
 
 
 def _check_numbers(runs: Sequence[Record], encoding: str, first: int) -> int:
     """How many members there are, whose numbers must be those from ``first`` on, each once."""
-    what = f"{encoding} network" if encoding else "member"
-    found = Counter(number for run in runs for number in _numbers(run, encoding))
-    if twice := [number for number, times in found.items() if times > 1]:
-        raise FlagError(f"{what} {twice[0]} is in two of the runs; allowed is one")
-    if lacking := sorted(set(range(first, max(found, default=first - 1) + 1)) - found.keys()):
-        raise FlagError(f"no run has the {what}s {lacking}; allowed are numbers in a row")
-    return len(found)
+    noun = f"{encoding} network" if encoding else "member"
+    counts = Counter(number for run in runs for number in _numbers(run, encoding))
+    if twice := [number for number, times in counts.items() if times > 1]:
+        raise FlagError(f"{noun} {twice[0]} is in two of the runs; allowed is one")
+    if lacking := sorted(set(range(first, max(counts, default=first - 1) + 1)) - counts.keys()):
+        raise FlagError(f"no run has the {noun}s {lacking}; allowed are numbers in a row")
+    return len(counts)
 
 
 def _without_worlds(run: Record, leading: Sequence[str]) -> Record:
@@ -135,26 +135,26 @@ def _without_worlds(run: Record, leading: Sequence[str]) -> Record:
 
 def _kept(runs: Sequence[Record], whole: Record, encoding: str, keep: int) -> dict[str, np.ndarray]:
     """The parameters of the first networks of an encoding; none where no run has any."""
-    found = {name: values for name, values in whole.params.items() if name.startswith(f"{encoding}/")}
-    there = 0
+    params = {name: values for name, values in whole.params.items() if name.startswith(f"{encoding}/")}
+    count = 0
     for run in runs:
-        kept = [len(run.params[name]) for name in found if name in run.params]
-        there += min(kept, default=0)
-        if found and there < keep and min(kept, default=0) < len(_numbers(run, encoding)):
-            raise FlagError(f"the runs have the parameters of the first {there} {encoding} networks, not of {keep}")
-    return {name: values[:keep] for name, values in found.items()}
+        kept = [len(run.params[name]) for name in params if name in run.params]
+        count += min(kept, default=0)
+        if params and count < keep and min(kept, default=0) < len(_numbers(run, encoding)):
+            raise FlagError(f"the runs have the parameters of the first {count} {encoding} networks, not of {keep}")
+    return {name: values[:keep] for name, values in params.items()}
 
 
 def _provenance(runs: Sequence[Record], whole: Record) -> dict[str, Any]:
     """That of the first run, with the stages and seconds of the whole; ``joined`` says what each run took."""
-    own: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     for run in runs:
         one = {name: run.provenance.get(name) for name in ("commit", "sources", "seconds", "started", "finished")}
         # without folders, which are of one machine
         one["command"] = [word for word in run.provenance.get("command") or () if "/" not in word]
-        own += run.provenance.get("joined", [one])
+        entries += run.provenance.get("joined", [one])
     of_all = {name: whole.provenance[name] for name in ("stages", "seconds")}
-    return dict(runs[0].provenance) | of_all | {"joined": own}
+    return dict(runs[0].provenance) | of_all | {"joined": entries}
 
 
 @dataclasses.dataclass(frozen=True)

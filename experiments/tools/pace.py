@@ -25,9 +25,9 @@ def committed_seconds(names: Iterable[str], preset: str, gallery: Path) -> dict[
         origin = gallery.joinpath(*name.split("."), preset, "provenance.json")
         return listed.get(name) or (json.loads(origin.read_bytes()).get("seconds") if origin.exists() else None)
 
-    found = {name: seconds(name) for name in names}
-    usual = statistics.median([value for value in found.values() if value] or [60.0])
-    return {name: value or usual for name, value in found.items()}
+    times = {name: seconds(name) for name in names}
+    usual = statistics.median([value for value in times.values() if value] or [60.0])
+    return {name: value or usual for name, value in times.items()}
 
 
 class Pace:

@@ -15,10 +15,10 @@ LARGEST_PICTURE = 400_000  # bytes of a PNG
 
 def lead_of(experiment: str) -> str | None:
     """The picture of an experiment that opens its paper's page, or a section of the article."""
-    paper, _, figure = experiment.partition(".")
-    own = paper_of(paper)
-    opens = own.figures[:1] == [figure] or experiment in {said["experiment"] for said in article.written()["sections"]}
-    shown = [name.partition("/")[2] for name in own.captions if name.startswith(f"{figure}/")]
+    key, _, figure = experiment.partition(".")
+    paper = paper_of(key)
+    opens = paper.figures[:1] == [figure] or experiment in {one["experiment"] for one in article.written()["sections"]}
+    shown = [name.partition("/")[2] for name in paper.captions if name.startswith(f"{figure}/")]
     return next(iter(shown), None) if opens else None
 
 

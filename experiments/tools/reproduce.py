@@ -126,7 +126,7 @@ def carry_out(
       The experiments that finished with their outcomes, by name, and what is known of the others.
     """
     seconds = committed_seconds([run.name for run in plan], preset, GALLERY)
-    found: dict[str, Outcome] = {}
+    outcomes: dict[str, Outcome] = {}
     failures: dict[str, str] = {}
     left, console = [], lab.Screen()
 
@@ -136,16 +136,16 @@ def carry_out(
             failures[run.name] = f"{reason(log, logged[run]) or words.partition(';')[0]}; {log}"
         else:
             try:
-                found[run.name] = outcome(run, judge=words == EARLIER)
+                outcomes[run.name] = outcome(run, judge=words == EARLIER)
             except Exception as error:  # a claim or a record that is wrong stops no other run
                 failures[run.name] = f"{type(error).__name__}: {error}; {run.folder}"
         if run.name in failures:
-            said = [f"{'no record':12} {run.name}: {failures[run.name]}"]
+            lines = [f"{'no record':12} {run.name}: {failures[run.name]}"]
         else:
-            said = [summary.line(run.experiment, found[run.name], ledger)]
-            said += summary.every_claim(found[run.name], ledger) if verbose else []
-        count = f"[{len(found) + len(failures)}/{len(plan)}] "
-        console.print(count + "\n".join(said), markup=False, highlight=False, soft_wrap=True)
+            lines = [summary.line(run.experiment, outcomes[run.name], ledger)]
+            lines += summary.every_claim(outcomes[run.name], ledger) if verbose else []
+        count = f"[{len(outcomes) + len(failures)}/{len(plan)}] "
+        console.print(count + "\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
     for run in in_order(plan, seconds):
         if run.folder.joinpath("record.json").exists() and any(run.folder.glob("*.png")) and _readable(run):
@@ -162,7 +162,7 @@ def carry_out(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Left(pace))
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress, threads_for(workers):
         run_elsewhere(left, timed(forks.starter(left), pace), workers, progress, tell=ended)
-    return [(e, found[e.name]) for e in (run.experiment for run in plan) if e.name in found], failures
+    return [(e, outcomes[e.name]) for e in (run.experiment for run in plan) if e.name in outcomes], failures
 
 
 @contextlib.contextmanager
@@ -213,10 +213,10 @@ def reason(log: Path, start: int = 0) -> str:
     lines = log.read_bytes()[start:].decode("utf-8", "replace").splitlines() if log.exists() else []
     raised = [i for i, line in enumerate(lines) if line.startswith("Traceback")]
     below = lines[raised[-1] + 1 :] if raised else []
-    said = [line for line in below if line.strip() and not line.startswith(" ")][:1]
-    said = [line for line in lines if line.startswith("error: ")][-1:] or said
-    said = said or [line for line in lines if line.strip() and not re.match(r"\s*(@|#\d|\*\*\*)", line)]
-    return said[-1].strip() if said else ""
+    candidates = [line for line in below if line.strip() and not line.startswith(" ")][:1]
+    candidates = [line for line in lines if line.startswith("error: ")][-1:] or candidates
+    candidates = candidates or [line for line in lines if line.strip() and not re.match(r"\s*(@|#\d|\*\*\*)", line)]
+    return candidates[-1].strip() if candidates else ""
 
 
 def drifted(results: list[tuple[Experiment, Outcome]], preset: str, gallery: Path) -> list[str]:
@@ -227,10 +227,10 @@ def drifted(results: list[tuple[Experiment, Outcome]], preset: str, gallery: Pat
         if (folder / "record.json").exists():
             compared += 1
             try:
-                found = drift.drift(outcome.record, outcome.ledger, *drift.committed(folder))
+                sentences = drift.drift(outcome.record, outcome.ledger, *drift.committed(folder))
             except records.RecordError as error:
-                found = [str(error)]
-            lines += [f"{experiment.name}: {sentence}" for sentence in found]
+                sentences = [str(error)]
+            lines += [f"{experiment.name}: {sentence}" for sentence in sentences]
     print(f"held against {gallery}: {compared} of {len(results)} binaries have a committed record of preset {preset}")
     return lines
 

@@ -31,10 +31,10 @@ def headlines(experiment: Experiment, rows: Sequence[Row]) -> list[Row]:
 
 def foremost(experiment: Experiment, rows: Sequence[Row]) -> Row | None:
     """The headline that a line is about: the first of the worst verdict, claims first; None where there is none."""
-    own = sorted(headlines(experiment, rows), key=is_identity)
+    candidates = sorted(headlines(experiment, rows), key=is_identity)
     for verdict in (*WORST_FIRST, NOT_JUDGED):
-        if found := [row for row in own if row["verdict"] == verdict]:
-            return found[0]
+        if matches := [row for row in candidates if row["verdict"] == verdict]:
+            return matches[0]
     return None
 
 
@@ -64,8 +64,8 @@ def measured(row: Row, ledger: Mapping[str, Row]) -> str:
     lab = at_lab(row["id"], ledger)
     if row["verdict"] == NOT_JUDGED:
         return lab
-    found = f"{estimate(row)}, expected {expected(row)}{unresolved(row)}"
-    return found + (f"; {lab}" if row["preset"] != "lab" else "")
+    text = f"{estimate(row)}, expected {expected(row)}{unresolved(row)}"
+    return text + (f"; {lab}" if row["preset"] != "lab" else "")
 
 
 def line(experiment: Experiment, outcome: Outcome, ledger: Mapping[str, Row]) -> str:
@@ -107,8 +107,8 @@ def screen(
     for most in (4, 3, 2, 1, 0):
         body = []
         for paper in [*ORDER, *sorted({e.name.split(".")[0] for e, _ in results} - {*ORDER})]:
-            own = [(e, o) for e, o in results if e.name.split(".")[0] == paper]
-            body += _of_paper(paper, own, {n: w for n, w in failures.items() if n.split(".")[0] == paper}, most)
+            outcomes = [(e, o) for e, o in results if e.name.split(".")[0] == paper]
+            body += _of_paper(paper, outcomes, {n: w for n, w in failures.items() if n.split(".")[0] == paper}, most)
         lines = [*body, *_end(results, failures, ledger, page, minutes)]
         if len(lines) <= LINES:
             break
@@ -125,15 +125,15 @@ def _of_paper(
     elsewhere, judged = [], Counter[str]()
     identities: list[str] = []
     for experiment, outcome in results:
-        own = [row for row in headlines(experiment, outcome.ledger) if row["verdict"] != NOT_JUDGED]
-        claims = [row for row in own if not is_identity(row)]
+        rows = [row for row in headlines(experiment, outcome.ledger) if row["verdict"] != NOT_JUDGED]
+        claims = [row for row in rows if not is_identity(row)]
         judged.update(row["verdict"] for row in claims)
         figure = experiment.name.split(".", 1)[-1]
-        if not own:
+        if not rows:
             elsewhere.append(figure)
-        elif all(row["verdict"] == HOLDS for row in own):
+        elif all(row["verdict"] == HOLDS for row in rows):
             (named[HOLDS] if claims else identities).append(figure)
-        for row in own:
+        for row in rows:
             short = row["id"].split(".", 1)[-1]
             if row["verdict"] == FAILS:
                 named[FAILS].append(f"{short} {estimate(row)}, expected {expected(row)}")
@@ -172,12 +172,12 @@ def _end(
 ) -> list[str]:  # fmt: skip
     rows = [row for _, outcome in results for row in outcome.ledger]
     left = [row["id"] for row in rows if row["verdict"] == NOT_JUDGED and not is_identity(row)]
-    said = ""
+    text = ""
     if left and ledger:
-        there = Counter(ledger[name]["verdict"] for name in left if name in ledger)
-        counts = ", ".join(f"{there[verdict]} {word}" for verdict, word in COUNTED.items() if there[verdict])
-        said = f"{len(left)} claims are not judged by so short a run; at lab: {counts} (--verbose names each)."
+        verdicts = Counter(ledger[name]["verdict"] for name in left if name in ledger)
+        counts = ", ".join(f"{verdicts[verdict]} {word}" for verdict, word in COUNTED.items() if verdicts[verdict])
+        text = f"{len(left)} claims are not judged by so short a run; at lab: {counts} (--verbose names each)."
     elif left:
-        said = f"{len(left)} claims are not judged by so short a run; {NO_LEDGER}."
-    lines = textwrap.wrap(said, WIDTH)
+        text = f"{len(left)} claims are not judged by so short a run; {NO_LEDGER}."
+    lines = textwrap.wrap(text, WIDTH)
     return [*lines, f"{len(results)} runs ended well, {len(failures)} did not, in {minutes:.1f} min.", f"Page: {page}"]

@@ -59,11 +59,11 @@ def by_binary(rows: Sequence[Mapping]) -> str:
     head = ("binary", "preset", "claims on members", *OUTCOMES, "anchored")
     lines = [_line(head), "|---" * len(head) + "|"]
     for (binary, preset), judged in _groups(rows, lambda row: (_binary(row), row["preset"])).items():
-        named = [", ".join(f"`{row['id'].split('.', 2)[2]}`" for row in judged[which]) for which in OUTCOMES[1:]]
+        named = [", ".join(f"`{row['id'].split('.', 2)[2]}`" for row in judged[outcome]) for outcome in OUTCOMES[1:]]
         every = [row for of_verdict in judged.values() for row in of_verdict]
         mark = "yes" if every[0]["anchored"] else f"no, `{every[0]['commit']}`"
-        rest = f"{len(every)} on {every[0]['trainings']}"
-        lines.append(_line((f"`{binary}`", preset, rest, len(judged[HOLDS]), *named, mark)))
+        counts = f"{len(every)} on {every[0]['trainings']}"
+        lines.append(_line((f"`{binary}`", preset, counts, len(judged[HOLDS]), *named, mark)))
     return "\n".join(lines)
 
 
@@ -100,9 +100,9 @@ def with_published(text: str, paper: Paper, rows: Sequence[Mapping]) -> str:
         if key == paper.key and "published" in row:
             groups.setdefault((row["published"][1], *_of_the_paper(paper, name, row)), []).append(row)
     lines = [_line(("published", "here", "verdict", "why")), "|---" * 4 + "|"]
-    for (place, verdict, why), of in sorted(groups.items(), key=lambda group: _in_order(group[0][0])):
-        values = dict.fromkeys(str(row["published"][0]) for row in of)
-        lines.append(_line((f"{place}: {'; '.join(values)}", _here(of), verdict, report.with_zeros(why))))
+    for (place, verdict, why), claims in sorted(groups.items(), key=lambda group: _in_order(group[0][0])):
+        values = dict.fromkeys(str(row["published"][0]) for row in claims)
+        lines.append(_line((f"{place}: {'; '.join(values)}", _here(claims), verdict, report.with_zeros(why))))
     return _between(text, *PUBLISHED, lines)
 
 

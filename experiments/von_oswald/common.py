@@ -102,7 +102,7 @@ def chosen_of(config: Mapping[str, Any]) -> list[str]:
 def unpack(config: Networks) -> dict[str, tuple[LinearSelfAttention, Setting]]:
     """Module and training setting of each network to run, by name."""
     task = {field.name: getattr(config, field.name) for field in dataclasses.fields(Task)}
-    found = {}
+    networks = {}
     for i, name in enumerate(config.networks):
         kind, layers = name.split("_")
         network = LinearSelfAttention(
@@ -113,7 +113,7 @@ def unpack(config: Networks) -> dict[str, tuple[LinearSelfAttention, Setting]]:
             token_clip=config.token_clips[i],
             init_scale=config.init_scale,
         )
-        found[name] = (
+        networks[name] = (
             network,
             Setting(
                 **task,
@@ -124,17 +124,17 @@ def unpack(config: Networks) -> dict[str, tuple[LinearSelfAttention, Setting]]:
                 gradient_clip=config.gradient_clips[i],
             ),
         )
-    return {name: found[name] for name in chosen_of(vars(config))}
+    return {name: networks[name] for name in chosen_of(vars(config))}
 
 
 def sampler(config: Task, **changes) -> Sampler:
     """The task distribution of training, with changes (a shifted input range, corrupted labels ...)."""
-    law = {
+    options = {
         "context_length": config.context_length,
         "input_size": config.input_size,
         "input_range": config.input_range,
     }
-    return linear_regression(**(law | changes))
+    return linear_regression(**(options | changes))
 
 
 def with_batch(config: Schedule, batch: int, **changes) -> Setting:

@@ -72,7 +72,7 @@ def trainings(config: Config) -> Table:
     return {
         name: after(
             with_batch(config, batch, learning_rate=rate), block, lambda _: {"settings": sets()}, stream=50,
-            training_sampler_of=lambda _, own: from_set(own),
+            training_sampler_of=lambda _, tasks: from_set(tasks),
         )
         for name, (batch, rate) in cells(vars(config)).items()
     }  # fmt: skip

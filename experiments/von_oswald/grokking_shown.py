@@ -25,8 +25,8 @@ def drop_times(record: Record, name: str) -> list[np.ndarray]:
 
 def late(record: Record, name: str) -> np.ndarray:
     """(M,) whether half of the drop on fresh tasks takes twice the steps of that on the set; False without one."""
-    fresh, own = drop_times(record, name)
-    return np.isfinite(fresh) & (fresh >= 2 * own)
+    fresh, on_set = drop_times(record, name)
+    return np.isfinite(fresh) & (fresh >= 2 * on_set)
 
 
 def shoots_up(record: Record, name: str) -> np.ndarray:
@@ -71,14 +71,14 @@ def figures(record: Record) -> dict[str, Figure]:
     figure, ((ratios, example),) = style.panels(2)
     slowest: tuple[float, Any, str] = (-1.0, 0, "")
     for name, (batch, rate) in cells(record.config).items():
-        fresh, own = drop_times(record, name)
-        reached = np.flatnonzero(np.isfinite(fresh) & np.isfinite(own))
+        fresh, on_set = drop_times(record, name)
+        reached = np.flatnonzero(np.isfinite(fresh) & np.isfinite(on_set))
         i, j = batches.index(batch), rates.index(rate)
-        at = j + 0.3 * (i - (len(batches) - 1) / 2) + 0.02 * (reached - (len(own) - 1) / 2)
+        at = j + 0.3 * (i - (len(batches) - 1) / 2) + 0.02 * (reached - (len(on_set) - 1) / 2)
         label = None if j else f"batch {batch:,}"
         look = SERIES[i % len(SERIES)] | {"linestyle": "", "fillstyle": "none", "label": label}
-        ratios.plot(at, fresh[reached] / own[reached], **look)
-        slowest = max([slowest, *((float(own[member]), member, name) for member in reached)])
+        ratios.plot(at, fresh[reached] / on_set[reached], **look)
+        slowest = max([slowest, *((float(on_set[member]), member, name) for member in reached)])
     ratios.axhline(2, **style.THEORY)
     ratios.annotate("late: twice the steps", (0.02, 2.05), xycoords=("axes fraction", "data"))
     ratios.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])

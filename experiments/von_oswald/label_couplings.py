@@ -68,8 +68,8 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     yield STEPS, fit.steps
     yield LOSS, fit.metrics["loss"]
     columns = config.columns(*shifts.COLUMNS)
-    found = shifts.losses(config, learners, fit.params, member_keys(config, 900), columns)
-    yield from ((SHIFTED[column], losses) for column, losses in found.items())
+    shifted = shifts.losses(config, learners, fit.params, member_keys(config, 900), columns)
+    yield from ((SHIFTED[column], losses) for column, losses in shifted.items())
     yield "facts", {"gd++": solver_json(solver)}
 
 

@@ -19,8 +19,8 @@ def _final(network: str, learner: str, solver: str) -> Statistic:
 @of_record
 def _furthest(record: Record, network: str, learner: str, solver: str) -> np.ndarray:
     """(M,) loss of a learner over that of a solver at the largest input range."""
-    found, i = RANGE(record, network=network), int(np.argmax(record.config["ranges"]))
-    return found[learner][:, i] / found[solver][:, i]
+    losses, i = RANGE(record, network=network), int(np.argmax(record.config["ranges"]))
+    return losses[learner][:, i] / losses[solver][:, i]
 
 
 claim = claims_of("von_oswald.layer_norm", "von Oswald et al. 2022, Fig. 14")
@@ -79,13 +79,13 @@ def figures(record: Record) -> dict[str, Figure]:
     names = chosen_of(record.config)
     (training, over_steps), (shifts, over_scales) = panels(2, len(names)), panels(2, len(names))
     for (loss, agreement), shifted, name in zip(over_steps, over_scales, names):
-        found, steps, final = (one(record, network=name) for one in (CURVE, STEPS, FINAL))
+        metrics, steps, final = (one(record, network=name) for one in (CURVE, STEPS, FINAL))
         solvers = [solver for solver in ("gd", "gd++") if solver in final]
-        losses = {"gd": found["gd_loss"], "gd++": found.get("gd++_loss")}
-        curves = {"trained": found["loss"], "without": WITHOUT(record, network=name, metric="loss")}
+        losses = {"gd": metrics["gd_loss"], "gd++": metrics.get("gd++_loss")}
+        curves = {"trained": metrics["loss"], "without": WITHOUT(record, network=name, metric="loss")}
         curves |= {solver: losses[solver] for solver in solvers}
         loss_lines(loss, steps, curves, "loss")
-        cosine_panel(agreement, steps, found, *solvers)
+        cosine_panel(agreement, steps, metrics, *solvers)
         far = {"inputs": RANGE(record, network=name), "targets": TARGETS(record, network=name)}
         shift_panels(shifted, columns(config), far)
         for axes in (loss, agreement, *shifted):

@@ -152,12 +152,12 @@ def trainings(config: Config) -> Table:
 def networks(config: Config) -> dict[str, Model]:
     """What is trained, by the network's name."""
     scale = config.init_scale
-    found = {
+    modules = {
         "linear_1": LinearSelfAttention(layers=1, init_scale=scale),
         "linear_2": LinearSelfAttention(layers=2, init_scale=scale),
         "softmax_1": Transformer(layers=1, heads=config.heads, attention="softmax", init_scale=scale),
     }
-    return {name: model(found[name], config) for name in config.networks}
+    return {name: model(modules[name], config) for name in config.networks}
 
 
 def _beside(network: str) -> Constraint:
@@ -187,7 +187,7 @@ def tuned(config: Config) -> dict[str, np.ndarray]:
     from scipy.optimize import minimize
 
     samples = jax.jit(sampler(config), static_argnums=1)(member_keys(config, 700, 1)[0], config.tuning_tasks)
-    found = {}
+    parameters = {}
     for name in config.algorithms:
         algorithm = ALGORITHMS[name]
         slope = jax.jit(jax.value_and_grad(_tuning_loss(algorithm.make)))
@@ -197,8 +197,8 @@ def tuned(config: Config) -> dict[str, np.ndarray]:
             return float(mean), np.asarray(gradient, np.float64)
 
         minima = [minimize(value, np.log(s), jac=True, method="L-BFGS-B") for s in algorithm.starts]
-        found[name] = np.exp(min(minima, key=lambda one: one.fun).x)
-    return found
+        parameters[name] = np.exp(min(minima, key=lambda one: one.fun).x)
+    return parameters
 
 
 def _tuning_loss(make: Callable[[Array], Learner]) -> Callable[[Array, Sample], Array]:
@@ -208,8 +208,8 @@ def _tuning_loss(make: Callable[[Array], Learner]) -> Callable[[Array, Sample], 
 def references(config: Config) -> dict[str, BatchLearner]:
     """The tuned algorithms and the most probable w."""
     tuned_at = {name: jnp.asarray(parameters, jnp.float32) for name, parameters in tuned(config).items()}
-    found = {name: jax.vmap(ALGORITHMS[name].make(parameters)) for name, parameters in tuned_at.items()}
-    return found | {"map": jax.vmap(logistic_map(config.task_scale))}
+    learners = {name: jax.vmap(ALGORITHMS[name].make(parameters)) for name, parameters in tuned_at.items()}
+    return learners | {"map": jax.vmap(logistic_map(config.task_scale))}
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:

@@ -154,8 +154,8 @@ def figures(record: Record) -> dict[str, Figure]:
 
 def _shown(record: Record) -> list[str]:
     """The networks that were trained."""
-    found = COSINES(record)
-    return [name for name in NETWORKS if name in found]
+    cosines = COSINES(record)
+    return [name for name in NETWORKS if name in cosines]
 
 
 def _losses(axes: Axes, record: Record) -> None:

@@ -101,13 +101,13 @@ def trainings(config: Networks, decays: tuple[int, ...] | None = None) -> Table:
 def beside(config: Networks, name: str, fits: Fits) -> dict[str, Any]:
     """What a network is measured with: the tuned solvers; of a plain one also its strengths and the mean of weights."""
     one = compared_with(config, name, fits)
-    found: dict[str, Any] = {"references": one.solvers()}
+    options: dict[str, Any] = {"references": one.solvers()}
     if one.network == one.plain:
-        found["extra"] = lambda params, _: strengths(params, config.input_size)
+        options["extra"] = lambda params, _: strengths(params, config.input_size)
         if one.network.looped:
             middle = interpolated(model(one.network, one.setting), one.gdpp, config)
-            found["variants"] = lambda params: {"interpolated": middle(params)}
-    return found
+            options["variants"] = lambda params: {"interpolated": middle(params)}
+    return options
 
 
 def measured(config: Any, fits: Fits) -> Iterator[Yield]:

@@ -24,14 +24,14 @@ def figures(record: Record) -> dict[str, Figure]:
 
 
 def _row(record: Record, network: str) -> Figure:
-    steps, found = STEPS(record, network=network), CURVE(record, network=network)
-    figure, (axes,) = panels(3 if "gamma" in found else 2)
-    curves = {"trained": found["loss"], "gd": found["gd_loss"], "gd++": found["gd++_loss"]}
+    steps, metrics = STEPS(record, network=network), CURVE(record, network=network)
+    figure, (axes,) = panels(3 if "gamma" in metrics else 2)
+    curves = {"trained": metrics["loss"], "gd": metrics["gd_loss"], "gd++": metrics["gd++_loss"]}
     loss_lines(axes[0], steps, curves, network_label(network))
     axes[0].set_yscale("log")
     figure.legend(*axes[0].get_legend_handles_labels())
-    cosine_panel(axes[1], steps, found, "gd", "gd++")
-    if "gamma" in found:
+    cosine_panel(axes[1], steps, metrics, "gd", "gd++")
+    if "gamma" in metrics:
         gamma = STRENGTH(record, network=network, strength="gamma")
         strength_panel(axes[2], steps, gamma, record.metrics[network]["gd++"]["gammas"][0])
     return figure

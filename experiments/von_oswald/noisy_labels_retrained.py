@@ -94,8 +94,8 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     solvers = tuned(fits["tuning"], starts(config)).reshape(2, len(counts), 2, 1)  # of GD and of GD++
     fit, finals = fits["training"], []
     for i, count in enumerate(counts):
-        here = slice(i * config.members, (i + 1) * config.members)
-        params = jax.tree.map(lambda leaf, here=here: leaf[here], fit.params)
+        members = slice(i * config.members, (i + 1) * config.members)
+        params = jax.tree.map(lambda leaf, members=members: leaf[members], fit.params)
         finals.append(_finals(config, trained, params, count, solvers[:, i]))
     yield STEPS, fit.steps
     yield LOSS, fit.metrics["loss"].reshape(len(counts), config.members, -1)

@@ -81,9 +81,9 @@ def figures(record: Record) -> dict[str, Figure]:
     shown = ((CORRUPTED, config.corrupted, "replaced labels of a context", "labels replaced"),
              (NOISY, config.noises, "standard deviation of label noise", "Gaussian noise"))  # fmt: skip
     for axes, (losses, at, label, title) in zip(row, shown):
-        found = {learner: values.T for learner, values in losses(record).items()}
+        members = {learner: values.T for learner, values in losses(record).items()}
         grid = np.linspace(0, max(at), 50)
         theory = exact(config, eta, *((grid, 0.0) if losses is CORRUPTED else (0, grid)))
-        panels.points_panel(axes, at, found, label, (grid, theory))
+        panels.points_panel(axes, at, members, label, (grid, theory))
         axes.set_title(title)
     return {"noisy_labels": figure}

@@ -203,7 +203,7 @@ def _onsets(record: Record) -> Figure:
         axes.locator_params(axis="x", nbins=4)
         axes.legend(loc="center right")
     looks = zip(batches, ("#0072B2", "#E69F00", "#009E73"), ("", "///", "..."))
-    found = {f"batch {batch}": (onset_times(record, batch), color, hatch) for batch, color, hatch in looks}
-    drops(row[-1], found, np.geomspace(min(100, 0.1 * config.onset_steps), config.onset_steps, 25).tolist())
+    ensembles = {f"batch {batch}": (onset_times(record, batch), color, hatch) for batch, color, hatch in looks}
+    drops(row[-1], ensembles, np.geomspace(min(100, 0.1 * config.onset_steps), config.onset_steps, 25).tolist())
     row[-1].set_title("when members drop")
     return figure

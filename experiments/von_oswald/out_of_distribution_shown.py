@@ -29,9 +29,9 @@ def _worst(network: str, learner: str, reference: str, columns: Iterable[str] = 
 
 def _worst_of_shift(record: Record) -> np.ndarray:
     """(M,) the same of five free layers and GD++ on targets, of the log ratios less that in training (alpha = 1)."""
-    each = [_log_ratio("free_5", column, "trained", "gd++")(record) for column in _TARGETS]
-    trained = each[0][:, record.config["other_scales"].index(1.0)]
-    return np.max([np.abs(one - trained[:, None]).max(axis=1) for one in each], axis=0)
+    ratios = [_log_ratio("free_5", column, "trained", "gd++")(record) for column in _TARGETS]
+    trained = ratios[0][:, record.config["other_scales"].index(1.0)]
+    return np.max([np.abs(one - trained[:, None]).max(axis=1) for one in ratios], axis=0)
 
 
 def _furthest(record: Record) -> np.ndarray:
@@ -88,8 +88,8 @@ def figures(record: Record) -> dict[str, Figure]:
     names = chosen_of(record.config)
     figure, axes = style.panels(4, len(names), shape=0.74)
     for row, name in zip(axes, names):
-        found = {column: losses(record, network=name) for column, losses in SHIFTED.items()}
-        shift_panels(row, config.columns(*shifts.COLUMNS), found)
+        shifted = {column: losses(record, network=name) for column, losses in SHIFTED.items()}
+        shift_panels(row, config.columns(*shifts.COLUMNS), shifted)
         if name == "looped_1":
             fine = np.linspace(min(config.input_scales), max(config.input_scales), 100)
             exact = theory.one_step_loss_out_of_distribution(fine / config.input_range, **law_sizes(config))

@@ -57,9 +57,9 @@ def cosine_panel(axes: Axes, steps: np.ndarray, curves: Mapping[str, np.ndarray]
 def drops(axes: Axes, ensembles: Mapping[str, tuple[np.ndarray, str, str]], bins: Sequence[float]) -> None:
     """When members have done half of their drop: (M,) times, infinite if never, a colour and a hatch by ensemble."""
     for name, (times, color, hatch) in ensembles.items():
-        found = times[np.isfinite(times)]
-        label = f"{name}: {found.size} of {times.size}"
-        axes.hist(found, bins=bins, color=color, hatch=hatch, alpha=0.6, label=label)
+        finite_times = times[np.isfinite(times)]
+        label = f"{name}: {finite_times.size} of {times.size}"
+        axes.hist(finite_times, bins=bins, color=color, hatch=hatch, alpha=0.6, label=label)
     described(axes, xscale="log", xlabel="step at half of the drop", ylabel="members")
 
 

@@ -35,8 +35,8 @@ def set_times(record: Record, name: str) -> np.ndarray:
 
 def lags(record: Record) -> np.ndarray:
     """(M,) 1 where half of the drop on fresh tasks takes twice as long as on the set; NaN without one on the set."""
-    fresh, own = set_times(record, "loss"), set_times(record, "train_loss")
-    return np.where(np.isfinite(own), (fresh >= 2 * own).astype(float), np.nan)
+    fresh, on_set = set_times(record, "loss"), set_times(record, "train_loss")
+    return np.where(np.isfinite(on_set), (fresh >= 2 * on_set).astype(float), np.nan)
 
 
 def shoots_up(record: Record) -> np.ndarray:
@@ -100,13 +100,13 @@ def figures(record: Record) -> dict[str, Figure]:
     """Loss of every member by ensemble, and the distribution of the times."""
     config, steps = from_json(Config, record.config), STEPS(record)
     figure, (row,) = style.panels(len(config.heads) + 2, 1)
-    found = {}
+    ensembles = {}
     for axes, heads, (color, hatch) in zip(row, config.heads, LOOKS):
         curves = at_exact_start(LOSS(record, heads=heads), record.metrics["predict_zero"])
         name = f"{heads} head{'s' * (heads > 1)}"
         axes.plot(steps, curves.T, color=color, alpha=0.2, linewidth=0.6)
         axes.set_title(f"{name}, {config.members} members")
-        found[name] = (times(record, heads), color, hatch)
+        ensembles[name] = (times(record, heads), color, hatch)
     axes = row[len(config.heads)]
     for name, label, color, dash in (("loss", "fresh tasks", "#D55E00", "-"), ("train_loss", "the set", "0.4", "--")):
         lines = axes.plot(
@@ -120,6 +120,6 @@ def figures(record: Record) -> dict[str, Figure]:
         axes.set_ylabel("loss, scaled to one start" if axes is not row[len(config.heads)] else "loss")
         axes.set_ylim(0.15, 0.5)
         axes.legend(loc="upper right")
-    drops(row[-1], found, np.geomspace(0.02 * config.steps, config.steps, 25).tolist())
+    drops(row[-1], ensembles, np.geomspace(0.02 * config.steps, config.steps, 25).tolist())
     described(row[-1], 2, title="members that drop, and when")
     return {"phase_transitions": figure}

@@ -13,15 +13,15 @@ from icl_lab.prompts import input_variance
 
 def losses(record: Record, damping: float, learner: str) -> np.ndarray:
     """(M, K) loss after each application; infinite where it overflowed."""
-    found = ROLLED_OUT(record, damping=damping, learner=learner)
-    return np.where(np.isfinite(found), found, np.inf)
+    curves = ROLLED_OUT(record, damping=damping, learner=learner)
+    return np.where(np.isfinite(curves), curves, np.inf)
 
 
 @of_record
 def _rise(record: Record, damping: float) -> np.ndarray:
     """(M,) trained loss after the last application over the smallest on the way, at most 10^6."""
-    found = losses(record, damping, "trained")
-    return np.minimum(found[:, -1] / found.min(axis=1), 1e6)
+    curves = losses(record, damping, "trained")
+    return np.minimum(curves[:, -1] / curves.min(axis=1), 1e6)
 
 
 def diverges_at(record: Record, damping: float, learner: str) -> np.ndarray:

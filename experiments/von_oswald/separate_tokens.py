@@ -118,10 +118,10 @@ def _planned(config: Config, name: str) -> Training:
     stage, (network, layout) = [*FIRST_LAYERS].index(name), _stack(config, name)
 
     def copying(params: dict, samples: Sample) -> dict[str, Array]:
-        own = jax.tree.map(lambda leaf: leaf[: config.copy_tasks], samples.prompt)
-        shares = copy_shares(network, params, own, layout)
-        found = copying_sensitivities(network, params, own, layout, released=config.released_other)
-        return found | {f"share_{kind}": share[0] for kind, share in shares.items()}
+        prompts = jax.tree.map(lambda leaf: leaf[: config.copy_tasks], samples.prompt)
+        shares = copy_shares(network, params, prompts, layout)
+        sensitivities = copying_sensitivities(network, params, prompts, layout, released=config.released_other)
+        return sensitivities | {f"share_{kind}": share[0] for kind, share in shares.items()}
 
     return planned(
         config,

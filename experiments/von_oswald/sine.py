@@ -84,7 +84,7 @@ def pair(law: str, layers: int) -> str:
 
 def pairs(config: Mapping[str, Any]) -> list[str]:
     """Names of the networks with their controls, by a configuration's plain mapping."""
-    return [pair(law, layers) for law, layers in zip(config["laws"], config["layers"])]
+    return [pair(phase, layers) for phase, layers in zip(config["laws"], config["layers"])]
 
 
 NETWORKS = ("trained", "control")
@@ -106,10 +106,10 @@ KERNEL = quantity("{pair}/task/{which}/kernel", "query", "point", pair=pairs, wh
 def trainings(config: Config) -> Table:
     """For every distribution network and control side by side, on the same tasks: their learner answers with both."""
     table = {}
-    for i, (law, layers) in enumerate(zip(config.laws, config.layers)):
+    for i, (phase, layers) in enumerate(zip(config.laws, config.layers)):
         both = _both(config, layers)
-        table[pair(law, layers)] = planned(
-            config, _side_by_side(both), stream=i, sampler_of=partial(_sampler, law=law), objective=_both_errors,
+        table[pair(phase, layers)] = planned(
+            config, _side_by_side(both), stream=i, sampler_of=partial(_sampler, phase=phase), objective=_both_errors,
             variants=partial(_learners, both), extra=partial(_compared, both), optimizer=_optimizers,
         )  # fmt: skip
     return table
@@ -117,8 +117,8 @@ def trainings(config: Config) -> Table:
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Network and control over training, at the end, on one task, and as kernel machines."""
-    for i, (law, layers) in enumerate(zip(config.laws, config.layers)):
-        name, network, sampler = pair(law, layers), _network(config, layers), _sampler(config, law=law)
+    for i, (phase, layers) in enumerate(zip(config.laws, config.layers)):
+        name, network, sampler = pair(phase, layers), _network(config, layers), _sampler(config, phase=phase)
         fit, learners = fits[name], partial(_learners, _both(config, layers))
         yield CURVE.at(pair=name), fit.metrics
         keys, tasks = member_keys(config, 900 + i), config.population_tasks
@@ -136,10 +136,10 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     yield STEPS, fit.steps
 
 
-def _sampler(config: Config, _: Any = None, *, law: str) -> Sampler:
+def _sampler(config: Config, _: Any = None, *, phase: str) -> Sampler:
     return sine_regression(
         context_length=config.context_length, input_range=config.input_range, amplitude=config.amplitudes,
-        dependent=law == "dependent",
+        dependent=phase == "dependent",
     )  # fmt: skip
 
 
@@ -189,7 +189,7 @@ def _side_by_side(both: dict[str, Model]) -> Model:
     """Both as one model with two outputs, so that every task's loss is the sum of theirs."""
 
     def init(key: Array) -> dict:
-        return {which: one.init(own) for (which, one), own in zip(both.items(), jax.random.split(key))}
+        return {which: one.init(subkey) for (which, one), subkey in zip(both.items(), jax.random.split(key))}
 
     def predict(params: dict, prompts: Prompt) -> Array:
         return jnp.concatenate([one(prompts) for one in _learners(both, params).values()], axis=1)
@@ -204,8 +204,8 @@ def _learners(both: dict[str, Model], params: dict) -> dict[str, BatchLearner]:
 def _compared(both: dict[str, Model], params: dict, samples: Sample) -> dict[str, Array]:
     """The network trained whole against its control."""
     learners = _learners(both, params)
-    found = compare_batches(learners["trained"], learners["control"], samples)
-    return {f"control_{name}": value for name, value in found.items()}
+    metrics = compare_batches(learners["trained"], learners["control"], samples)
+    return {f"control_{name}": value for name, value in metrics.items()}
 
 
 def _both_errors(predictions: Array, samples: Sample) -> Array:
@@ -230,7 +230,7 @@ def _one_task(
     sample = jax.tree.map(lambda leaf: leaf[0], sampler(key, 1))
     grid = jnp.linspace(-config.input_range / 2, config.input_range / 2, 100)[:, None]
     curve = sample.latent["amplitude"] * jnp.sin(grid + sample.latent["phase"])
-    found: dict[str, Any] = {"grid": grid, "curve": curve, "x": sample.prompt.x, "y": sample.prompt.y}
+    task: dict[str, Any] = {"grid": grid, "curve": curve, "x": sample.prompt.x, "y": sample.prompt.y}
 
     def on_grid(params: dict) -> Array:
         one = learner(network, params)
@@ -238,13 +238,13 @@ def _one_task(
 
     for name, params in networks.items():
         silent = {"params": params["params"] | {"w_p": jnp.zeros_like(params["params"]["w_p"])}}
-        found[name] = {"before": on_grid(silent), "after": on_grid(params)}
+        task[name] = {"before": on_grid(silent), "after": on_grid(params)}
         if network.layers == 1:
             queries = jnp.array([-0.3, 0.0, 0.3])[:, None] * config.input_range
             form = kernel_form(network, params)
             kernels = jax.vmap(lambda query, form=form: form(Prompt(grid, curve, query)).kernel[0])(queries)
-            found[name]["kernel"], found["queries"] = kernels, queries
-    return found
+            task[name]["kernel"], task["queries"] = kernels, queries
+    return task
 
 
 def _value_r2(config: Config, network: LinearSelfAttention, sampler: Sampler, params: dict, key: Array) -> Array:

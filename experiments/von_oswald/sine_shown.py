@@ -32,67 +32,67 @@ def _initial(record: Record, name: str) -> np.ndarray:
 claim = claims_of("von_oswald.sine", presets=("lab",))
 
 
-def _of_law(law: str) -> tuple[Claim, ...]:
+def _of_law(phase: str) -> tuple[Claim, ...]:
     """The claims of Fig. 4 on one distribution of the tasks: the figure's is dependent, the text's independent."""
-    name = binary.pair(law, 1)
+    name = binary.pair(phase, 1)
     trained, control = (binary.FINAL.at(pair=name, which=which) for which in LOOKS)
-    figure = {"where": f"von Oswald et al. 2022, Fig. 4 (amplitude and phase {law})"}
-    shown = {name: (words, "Fig. 4") for name, words in READ_OFF.items() if law == "dependent"}
+    figure = {"where": f"von Oswald et al. 2022, Fig. 4 (amplitude and phase {phase})"}
+    shown = {name: (words, "Fig. 4") for name, words in READ_OFF.items() if phase == "dependent"}
     losses = (binary.CURVE.at(pair=name, metric=metric) for metric in ("trained_loss", "control_loss"))
     ends: dict[str, Any] = {"at_lab": NOT_REACHED, "criterion": settled(*losses)}  # after 20,000 steps of 128 tasks
     same = Quick(0.0, "an identity, to the same rounding", identity=True)
     identity: dict[str, Any] = {"kind": "identity", "quick": same}
     return (
         claim(
-            f"{law}_loss", "The network trained whole learns sines in context (loss).", trained, at_most=0.001,
+            f"{phase}_loss", "The network trained whole learns sines in context (loss).", trained, at_most=0.001,
             published=shown.get("loss"),
             **figure, **ends, reason="where the published curves end, on an axis to .006",
         ),
         claim(
-            f"{law}_same_loss",
+            f"{phase}_same_loss",
             "The network trained whole is as good as meta-learned features with one step (difference of losses).",
             lambda record: trained(record) - control(record), near=0.0, tolerance=0.0005, **figure, **ends,
             published=shown.get("same_loss"), reason="about a line's width on the figure's axis to .006",
         ),
         claim(
-            f"{law}_cosine",
+            f"{phase}_cosine",
             "The two agree on the sign of d prediction / d query (mean of the cosine, which is 1 or -1).",
             last(binary.CURVE.at(pair=name, metric="control_sensitivity_cosine")), at_least=0.9, **figure, **ends,
             published=shown.get("cosine"), reason="near 1 on the figure's axis from .5 to 1.1",
         ),
         claim(
-            f"{law}_prediction_difference",
+            f"{phase}_prediction_difference",
             "Both networks predict nearly the same: they differ by a tenth of the root mean square target, .22, at "
             "most.",
             last(binary.CURVE.at(pair=name, metric="control_prediction_difference")), at_most=0.022, **figure, **ends,
             reason="a tenth of what there is to predict; the figure's axis ends at .08",
-            headline=3 if law == "dependent" else 0,
+            headline=3 if phase == "dependent" else 0,
         ),
         claim(
-            f"{law}_initial",
+            f"{phase}_initial",
             "The two have almost the same initial function, before attention (first members, the task of the figure: "
             "root mean square of the difference over that of the task).",
             _initial(name), at_most=0.1, interval="exact", **figure, **ends,
             reason="a line's width beside the task's height",
         ),
         claim(
-            f"{law}_values",
+            f"{phase}_values",
             "The network trained whole is another kernel machine: the values that it smooths are not the labels "
             "(squared correlation; 1 in Prop. 2).",
             binary.VALUE_R2.at(pair=name), at_most=0.9, where="this lab, on von Oswald et al. 2022, Prop. 2",
             reason="a tenth of the variance is more than rounding or noise leaves",
         ),
         claim(
-            f"{law}_kernel",
+            f"{phase}_kernel",
             "One layer behind the meta-learned features is kernel smoothing with k(x, x') = m(x).m(x') (relative "
             "root mean square error).",
             lambda record: binary.FUNCTIONAL_ERROR(record, pair=name)[:, 0], at_most=1e-5,
             where="von Oswald et al. 2022, Prop. 2", headline=1, **identity,
             reason="an identity: float32 rounding of sums of forty products",
         )
-        if law == "independent"
+        if phase == "independent"
         else claim(
-            f"{law}_functional",
+            f"{phase}_functional",
             "Up to four attention layers behind the meta-learned features, with no MLP between, are as many "
             "steps of functional gradient descent (largest relative root mean square error).",
             lambda record: binary.FUNCTIONAL_ERROR(record, pair=name).max(axis=1), at_most=1e-4,
@@ -102,7 +102,7 @@ def _of_law(law: str) -> tuple[Claim, ...]:
     )  # fmt: skip
 
 
-_TRAINED = [binary.CURVE.at(pair=binary.pair(law, 1), metric="trained_loss") for law in ("dependent", "independent")]
+_TRAINED = [binary.CURVE.at(pair=binary.pair(one, 1), metric="trained_loss") for one in ("dependent", "independent")]
 
 CLAIMS = (
     *_of_law("dependent"),
@@ -110,7 +110,7 @@ CLAIMS = (
     claim(
         "one_number",
         "The released code's tasks are easier: their loss is at most half of the others' (ratio, median).",
-        ratio(*(binary.FINAL.at(pair=binary.pair(law, 1), which="trained") for law in ("dependent", "independent"))),
+        ratio(*(binary.FINAL.at(pair=binary.pair(one, 1), which="trained") for one in ("dependent", "independent"))),
         at_most=0.5, where="this lab", interval="median", reason="a family of one parameter against one of two",
         at_lab=NOT_REACHED, criterion=settled(*_TRAINED),
     ),
@@ -121,8 +121,8 @@ def figures(record: Record) -> dict[str, Figure]:
     """One row for each distribution and depth: a task, losses, agreement, the kernel."""
     pairs, steps = list(zip(record.config["laws"], record.config["layers"])), binary.STEPS(record)
     figure, axes = style.panels(4, len(pairs))
-    for row, (law, layers) in zip(axes, pairs):
-        name = binary.pair(law, layers)
+    for row, (phase, layers) in zip(axes, pairs):
+        name = binary.pair(phase, layers)
         curves, grid, task, x, y = (
             one(record, pair=name) for one in (binary.CURVE, binary.GRID, binary.TASK, binary.X, binary.Y)
         )
@@ -135,7 +135,7 @@ def figures(record: Record) -> dict[str, Figure]:
             gaps = {"label": f"{look['label']}, at the start", "linestyle": (0, (4, 3 if which == "trained" else 1))}
             row[0].plot(grid[:, 0], answer["before"][:, 0], **look | gaps | {"linewidth": 0.7})
             style.band(row[1], steps, losses[which], **look)
-        row[0].set_title(f"{law} phase, {network_label(f'looped_{layers}')}")
+        row[0].set_title(f"{phase} phase, {network_label(f'looped_{layers}')}")
         row[1].set_title("loss")
         row[0].set(xlabel="input", ylabel="prediction", ylim=(-0.85, 1.2))
         row[1].set(yscale="log", xlabel="training step", ylabel="loss")

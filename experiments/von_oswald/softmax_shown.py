@@ -146,9 +146,9 @@ def figures(record: Record) -> dict[str, Figure]:
         agreement.set(title=f"{title}, cosine with GD", xlabel="training step", ylim=(-0.05, 1.05))
         agreement.set_ylabel("cosine of the sensitivities")
         for shifted, (column, scales) in zip(row, columns.items()):
-            found = SHIFTED[column](record, heads=heads)
-            _apart(shifted, np.array(scales), found["trained"], off)
-            shifted.plot(scales, np.median(found["gd"], axis=0), **_GD)
+            losses = SHIFTED[column](record, heads=heads)
+            _apart(shifted, np.array(scales), losses["trained"], off)
+            shifted.plot(scales, np.median(losses["gd"], axis=0), **_GD)
             shifted.axvline(1.0, color="0.6", linewidth=0.8)
             shifted.set(title=f"{title}, {shifts.COLUMNS[column][0]}", yscale="log", ylabel="loss")
             shifted.set_xlabel(r"scale $\alpha$ of the shift")

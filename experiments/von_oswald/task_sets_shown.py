@@ -82,7 +82,7 @@ def figures(record: Record) -> dict[str, Figure]:
     """Losses on the set and on fresh tasks, agreement with the best GD step, shifts; all by number of tasks."""
     config, steps = from_json(Config, record.config), STEPS(record)
     labels = [f"{tasks} tasks" for tasks in config.sets]
-    curves, found = (one.over(record, "tasks", config.sets) for one in (CURVE, FINAL))
+    curves, final = (one.over(record, "tasks", config.sets) for one in (CURVE, FINAL))
     figure, grid = style.panels(4, 2)
     shown = zip(grid.flat, (
         ("train_loss", "loss", "the set"), ("loss", "loss", "fresh tasks"),
@@ -99,7 +99,7 @@ def figures(record: Record) -> dict[str, Figure]:
         if name != "gd_sensitivity_cosine":
             axes.set_yscale("log")
     finals, *far = grid.flat[5:]
-    members = {learner: found[learner] for learner in LEARNERS}
+    members = {learner: final[learner] for learner in LEARNERS}
     at = np.log2(config.sets)
     fine = np.linspace(at.min(), at.max(), 100)
     excess = record.metrics["coefficient"] / 2**fine

@@ -106,8 +106,8 @@ def compared_with(config: Networks, name: str, fits: Fits) -> Compared:
     if network.token_clip:
         fit = fits[f"{name}_tuning"]
         ends = zip(tuned(fit, _starts(config, plain)), *(fit.metrics[of][:, -1] for of in ("loss", "error")))
-        found = [TunedSolver(eta, gamma, float(loss), float(error)) for (eta, gamma), loss, error in ends]
-        gdpp, released = found[int(np.nanargmin([solver.loss for solver in found]))], found[0]
+        solvers = [TunedSolver(eta, gamma, float(loss), float(error)) for (eta, gamma), loss, error in ends]
+        gdpp, released = solvers[int(np.nanargmin([solver.loss for solver in solvers]))], solvers[0]
     weights = (constructed(one, s.learning_rates, s.gammas) for s in (gd, gdpp))
     return Compared(name, config.networks.index(name), network, plain, one, gd, gdpp, released, *weights)
 
@@ -220,8 +220,8 @@ def tuning(
         return 0.5 * (batch_learner(network, weights)(samples.prompt) - samples.target)[:, 0] ** 2
 
     def held_out(logs: Array, key: Array, setting: dict) -> dict[str, Array]:
-        found = losses(logs, key, setting, config.eval_tasks)
-        return {"loss": found.mean(), "error": found.std() / found.size**0.5}
+        task_losses = losses(logs, key, setting, config.eval_tasks)
+        return {"loss": task_losses.mean(), "error": task_losses.std() / task_losses.size**0.5}
 
     return Training(
         lambda key, setting: jnp.zeros(starts.shape[1:]),

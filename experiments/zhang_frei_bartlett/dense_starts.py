@@ -105,9 +105,9 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     cells: list[Cell] = [(lam, scale, length) for length in config.lengths for scale in config.scales]
     with fits.bar("map", 1) as advance:
         starts = starts_of(cells, config.starts, np.random.default_rng((config.seed, 0)))
-        found = ends_of(cells, starts, config.horizon)
+        ends = ends_of(cells, starts, config.horizon)
         advance(1, 1)
-    yield ENDED, found["ended"].reshape(len(config.lengths), len(config.scales), config.starts)
+    yield ENDED, ends["ended"].reshape(len(config.lengths), len(config.scales), config.starts)
     yield FLOW, ends_of([_cell(config)], [_dense(config)], config.horizon)["ended"][0]
     best, spurious = theory.optimal_loss(lam, n), theory.spurious_loss(lam, n)
     for stage, (name, start) in STAGES.items():

@@ -57,8 +57,8 @@ def figures(record: Record) -> dict[str, Figure]:
     config = record.config
     figure, ((share, *losses),) = panels(3, 1)
     for i, scale in enumerate(config["scales"]):
-        found = [wilson_interval(ENDED(record)[k, i] == OPTIMUM) for k in range(len(config["lengths"]))]
-        middle, ends = np.array([m for m, _ in found]), np.array([e for _, e in found])
+        intervals = [wilson_interval(ENDED(record)[k, i] == OPTIMUM) for k in range(len(config["lengths"]))]
+        middle, ends = np.array([m for m, _ in intervals]), np.array([e for _, e in intervals])
         share.errorbar(
             config["lengths"], middle, np.abs(ends.T - middle[None]), capsize=2, label=f"{scale:g}", **SERIES[i % 5]
         )

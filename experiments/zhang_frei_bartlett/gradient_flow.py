@@ -131,9 +131,9 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     excess = path_of.excess_losses(paths, config)
     for name, path in paths.items():
         time, course = course_of(name)
-        found = {"u": path["u"], "balance": path_of.balance(path), "error": path_of.product_error(path, config)}
+        measures = {"u": path["u"], "balance": path_of.balance(path), "error": path_of.product_error(path, config)}
         yield time, times[name]
-        yield course, found | {"excess": excess[name]}
+        yield course, measures | {"excess": excess[name]}
     yield GAP, np.abs(block_product(flows["limit"])[:, 0] - _best(config)).max((1, 2))
     yield from _drifts(config, fits)
     facts = {
@@ -224,8 +224,8 @@ def _flow(config: Config, times: dict[str, np.ndarray], start: dict[str, np.ndar
     every = np.unique(np.concatenate([*times.values()]))
     merged = {name: start[name] for name in ("u", "u11")}
     lam, n = covariance(config), config.context_length
-    found = gradient_flow(merged, lam, n, every[1:], rtol=1e-8, atol=1e-11).path
-    path = {name: np.concatenate([value[:, None], found[name]], axis=1) for name, value in merged.items()}
+    solution = gradient_flow(merged, lam, n, every[1:], rtol=1e-8, atol=1e-11).path
+    path = {name: np.concatenate([value[:, None], solution[name]], axis=1) for name, value in merged.items()}
     whole = path_of.merged_path(path["u"][..., None, None] * path["u11"], path["u"])
     at = {name: np.searchsorted(every, t) for name, t in times.items()}
     return {name: {block: value[:, index] for block, value in whole.items()} for name, index in at.items()}

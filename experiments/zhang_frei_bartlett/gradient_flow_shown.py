@@ -74,8 +74,8 @@ def drift_exponents(record: Record) -> np.ndarray:
     if np.linalg.matrix_rank(design) < 3:
         return np.full((len(drift), 2), np.nan)
     sizes = drift[:, kept] * np.sign(PREDICTED(record)[kept])[None]
-    found = np.linalg.lstsq(design, np.log(np.where(sizes > 0, sizes, 1.0)).T, rcond=None)[0][1:].T
-    return np.where((sizes > 0).all(axis=1, keepdims=True), found, np.nan)
+    exponents = np.linalg.lstsq(design, np.log(np.where(sizes > 0, sizes, 1.0)).T, rcond=None)[0][1:].T
+    return np.where((sizes > 0).all(axis=1, keepdims=True), exponents, np.nan)
 
 
 def drift_ratio(record: Record) -> np.ndarray:
@@ -193,11 +193,11 @@ CLAIMS = (
     ),
     *(
         claim(
-            f"quiet_from_{name}", f"From optimal weights {name} the u of least gradient noise SGD {what} u (ratio).",
+            f"quiet_from_{name}", f"From optimal weights {name} the u of least gradient noise SGD {verb} u (ratio).",
             lambda record, start=start: QUIET(record)[:, start, -1] / QUIET(record)[:, start, 0], **bound,
             reason="5 % is more than the noise of its mean",
         )
-        for start, (name, what, bound) in enumerate(
+        for start, (name, verb, bound) in enumerate(
             (("below", "raises", {"at_least": 1.05}), ("above", "lowers", {"at_most": 0.95}))
         )
     ),
@@ -223,11 +223,11 @@ def _paths(record: Record) -> Figure:
     for name, look in METHODS.items():
         time, course = course_of(name)
         times = time(record)
-        for axes, what in ((loss, "excess"), (error, "error"), (scale, "u")):
-            if name == "mean_field" and what != "u":  # it has no fluctuations, of which loss and error consist
+        for axes, measure in ((loss, "excess"), (error, "error"), (scale, "u")):
+            if name == "mean_field" and measure != "u":  # it has no fluctuations, of which loss and error consist
                 continue
             shown = times <= end
-            band(axes, times[shown], course(record, of=what)[:, shown], **look)
+            band(axes, times[shown], course(record, of=measure)[:, shown], **look)
     scale.axhline(record.metrics["edge_scale"], color="0.6", linewidth=0.8, linestyle="-")
     scale.text(end, record.metrics["edge_scale"], "SGD is stable below", ha="right", va="bottom")
     labels = (r"excess loss $L / L^* - 1$", "relative error of $u U_{11}$")

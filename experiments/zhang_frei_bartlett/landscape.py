@@ -94,9 +94,9 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         for done, d in enumerate(config.dimensions):
             cells: list[Cell] = [(np.diag(spectrum(d, p)), s, n) for p, s, n in grid]
             starts = starts_of(cells, config.members, np.random.default_rng((config.seed, d)))
-            found, (predicted, thresholds) = ends_of(cells, starts, config.horizon), _predicted(config, d)
-            told = [_told(start, lam, threshold) for start, (lam, *_), threshold in zip(starts, cells, thresholds)]
-            ends = found | {"told": np.stack(told)}
+            flow_ends, (predicted, thresholds) = ends_of(cells, starts, config.horizon), _predicted(config, d)
+            forecasts = [_told(start, lam, threshold) for start, (lam, *_), threshold in zip(starts, cells, thresholds)]
+            ends = flow_ends | {"told": np.stack(forecasts)}
             yield ENDS.at(dimension=d), {name: value.reshape(*shape, -1) for name, value in ends.items()}
             yield PREDICTED.at(dimension=d), predicted
             yield CURVATURE.at(dimension=d), _curvatures(config, d)
@@ -141,8 +141,8 @@ def ends_of(cells: list[Cell], starts: list[dict[str, np.ndarray]], horizon: flo
     rests = (flow.gradient[:, -1] < REST) & (flow.curvature[:, 0] > -REST * flow.curvature[:, 1])
     loss, minimum = (v.reshape(len(cells), members) for v in (flow.loss[:, -1], rests))
     best, spurious, zero = (
-        np.array([of(lam, n) for lam, _, n in cells])[:, None]
-        for of in (theory.optimal_loss, theory.spurious_loss, lambda lam, _: np.trace(lam) / 2)
+        np.array([loss_of(lam, n) for lam, _, n in cells])[:, None]
+        for loss_of in (theory.optimal_loss, theory.spurious_loss, lambda lam, _: np.trace(lam) / 2)
     )
     near = [np.abs(loss - level) < CLOSE * (zero - best) for level in (best, spurious)]
     ended = np.where(near[0], OPTIMUM, np.where(near[1], SPURIOUS, np.where(minimum, MIXED, UNRESOLVED)))
@@ -159,13 +159,13 @@ def _predicted(config: Config, dimension: int) -> tuple[np.ndarray, np.ndarray]:
     cells = list(itertools.product(config.exponents, config.lengths))
     covariances = np.stack([np.diag(spectrum(dimension, p)) for p, _ in cells])
     thresholds = theory.race_threshold(covariances, np.array([n for _, n in cells]), horizon=config.horizon)
-    found = [
+    probabilities = [
         theory.race_probability(np.array(config.scales), c, covariance)
         for c, covariance in zip(thresholds, covariances)
     ]
     shape = (len(config.exponents), len(config.lengths), len(config.scales))
-    each = np.repeat(thresholds, len(config.scales)).reshape(shape).swapaxes(1, 2)
-    return np.array(found).reshape(shape).swapaxes(1, 2), each.ravel()
+    cell_thresholds = np.repeat(thresholds, len(config.scales)).reshape(shape).swapaxes(1, 2)
+    return np.array(probabilities).reshape(shape).swapaxes(1, 2), cell_thresholds.ravel()
 
 
 EXPERIMENT = Experiment(

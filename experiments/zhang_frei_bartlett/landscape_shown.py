@@ -90,7 +90,7 @@ def race_spread(record: Record) -> np.ndarray:
 def flat_less_steep(record: Record, scale: float | None = None) -> np.ndarray:
     """(flows,) reached the optimum: flat less steepest spectrum, shortest prompts, all D; scale as ``race_told``."""
     one, shortest = at_scale(record, scale), int(np.argmin(record.config["lengths"]))
-    flat, steep = (int(of(record.config["exponents"])) for of in (np.argmin, np.argmax))
+    flat, steep = (int(index_of(record.config["exponents"])) for index_of in (np.argmin, np.argmax))
     ended = (every(record, ENDED)[:, :, one, shortest] == OPTIMUM).astype(float)
     return (ended[:, flat] - ended[:, steep]).ravel()
 
@@ -105,8 +105,8 @@ def above_spurious(record: Record, where: int) -> np.ndarray:
 
 def highest_mixed(record: Record) -> np.ndarray:
     """(1,) the largest of these at a mixed minimum; (0,) where no flow ends at one."""
-    found = above_spurious(MIXED)(record)
-    return np.sort(found[~np.isnan(found)])[-1:]
+    excess = above_spurious(MIXED)(record)
+    return np.sort(excess[~np.isnan(excess)])[-1:]
 
 
 claim = claims_of("zhang_frei_bartlett.landscape", "this lab", unit="flow")

@@ -89,8 +89,8 @@ def chosen(config: Config) -> dict[str, tuple[int, str, GPT]]:
 def tested(config: Mapping[str, Any]) -> list[tuple[int, str]]:
     """N and positions of all networks that are tested, of a configuration as plain values."""
     given = from_json(Config, {"positions": ("with", "without")} | dict(config))  # records of before had these two
-    found = [(n, positions) for n, positions, _ in chosen(given).values()]
-    return found + [(n, "reused") for n, positions in found if positions == "with" and "reused" in given.positions]
+    trained = [(n, positions) for n, positions, _ in chosen(given).values()]
+    return trained + [(n, "reused") for n, positions in trained if positions == "with" and "reused" in given.positions]
 
 
 NETWORK: dict[str, Any] = {
@@ -129,20 +129,20 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 
     def on_tests(error: Quantity, interval: Quantity, predictor: prefixes.Predictor, params: Any) -> Iterator[Yield]:
         scales = jnp.array(list(tests.values()))
-        found = np.asarray(prefixes.tested(predictor, params, prefixes.own_keys(config, 900), scales, *sizes))
-        relative = {name: errors / (tests[name] or 1.0) for name, errors in zip(tests, found)}
+        raw_errors = np.asarray(prefixes.tested(predictor, params, prefixes.own_keys(config, 900), scales, *sizes))
+        relative = {name: errors / (tests[name] or 1.0) for name, errors in zip(tests, raw_errors)}
         yield error, {name: errors.mean(axis=1) for name, errors in relative.items()}
         yield interval, {name: prefixes.bootstrapped(errors, config.resamples) for name, errors in relative.items()}
 
     yield from on_tests(*LEAST_SQUARES, prefixes.least_squares_errors, jnp.zeros(config.members))
     for stage, (length, positions, network) in chosen(config).items():
         predictor, fit = partial(prefixes.errors, network), fits[stage]
-        of_all = jax.device_get(fit.params)
+        all_params = jax.device_get(fit.params)
         for i, covariance in enumerate(prefixes.COVARIANCES):
-            own = slice(i * config.members, (i + 1) * config.members)
-            params, one = jax.tree.map(itemgetter(own), of_all), {"covariance": covariance, "length": length}
+            members = slice(i * config.members, (i + 1) * config.members)
+            params, one = jax.tree.map(itemgetter(members), all_params), {"covariance": covariance, "length": length}
             yield STEPS.at(**one, positions=positions), fit.steps
-            yield LOSS.at(**one, positions=positions), fit.metrics["loss"][own]
+            yield LOSS.at(**one, positions=positions), fit.metrics["loss"][members]
             kinds = {positions: params}
             if positions == "with" and "reused" in config.positions:
                 kinds["reused"] = prefixes.reused(params, length)

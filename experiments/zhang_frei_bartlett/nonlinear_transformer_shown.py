@@ -76,8 +76,8 @@ def rise(covariance: str, test: str, positions: str = "with") -> Statistic:
 
 
 def _learned(record: Record) -> bool:
-    found = [error(record, n, "identity", "identity") for n in record.config["lengths"]]
-    return bool((np.concatenate(found) < 1 / 3).all())
+    errors = [error(record, n, "identity", "identity") for n in record.config["lengths"]]
+    return bool((np.concatenate(errors) < 1 / 3).all())
 
 
 LEARNED = Criterion(
@@ -191,7 +191,7 @@ CLAIMS = (
         "(log10 of the ratio at M = N).",
         above("random", "exp_9", "random", "exp_1"), at_least=_TWICE, **_NOT_YET, reason="as above",
     ),
-    *(each for trained in COVARIANCES for each in _beyond_training(trained)),
+    *(one for trained in COVARIANCES for one in _beyond_training(trained)),
 )  # fmt: skip
 
 
@@ -249,7 +249,7 @@ def _looks(record: Record, positions: str) -> list[tuple[dict[str, Any], int, di
 
 def _legend(figure: Figure, row: np.ndarray, columns: int) -> None:
     """One legend above all panels, of the panel with most curves."""
-    most = max((axes.get_legend_handles_labels() for axes in row), key=lambda found: len(found[0]))
+    most = max((axes.get_legend_handles_labels() for axes in row), key=lambda legend: len(legend[0]))
     figure.legend(*most, loc="outside upper center", ncols=columns)
 
 

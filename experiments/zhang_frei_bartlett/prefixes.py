@@ -169,12 +169,12 @@ def planned(config: Schedule, network: GPT, length: int, offsets: bool) -> Train
     def measure(params: dict, key: Array, setting: Setting) -> dict[str, Array]:
         return {"loss": errors(network, params, sampler(setting)(key, config.eval_tasks)).mean() / d}
 
-    each = jnp.ones(kinds * members, int)
+    ones = jnp.ones(kinds * members, int)
     whole: Setting = {
-        "config": arguments(config, each.size),
+        "config": arguments(config, ones.size),
         "random": jnp.repeat(jnp.arange(kinds) > 0, members),
-        "dimension": d * each,
-        "points": (length + 1) * each,
+        "dimension": d * ones,
+        "points": (length + 1) * ones,
     }
     return Training(
         lambda key, _: trained.init(key), loss, lambda setting: optax.adam(warmed_up(setting["config"])),
@@ -211,8 +211,8 @@ def tested(
         factor = jnp.where(scale > 0, jnp.sqrt(scale * variances), 1.0)
 
         def on(index: Array) -> Array:
-            own = lambda drawn: jnp.broadcast_to(factor[index], drawn.shape)  # noqa: E731
-            samples = drawn(jax.random.fold_in(task_key, index), each, length, own, input_size)
+            factors = lambda drawn: jnp.broadcast_to(factor[index], drawn.shape)  # noqa: E731
+            samples = drawn(jax.random.fold_in(task_key, index), each, length, factors, input_size)
             return found(params, samples).mean(0) / input_size
 
         return jax.lax.map(on, jnp.arange(covariances))
@@ -231,12 +231,12 @@ def linear_attention_error(trained: float, length: float, test: float, test_leng
     A c of 0 is the identity. Zhang, Frei & Bartlett 2023, Theorems 4.1 and 4.5 for the optimum; over the error of
     predicting zero.
     """
-    own, other = (
+    train_moments, test_moments = (
         variance_moments("exponential", input_size, scale=c) if c else variance_moments("constant", input_size)
         for c in (trained, test)
     )
-    best = random_covariance_optimum(own, length)
-    return float(random_covariance_risk(best, other, test_length) / other[0].sum())
+    best = random_covariance_optimum(train_moments, length)
+    return float(random_covariance_risk(best, test_moments, test_length) / test_moments[0].sum())
 
 
 def least_squares_errors(_: Any, samples: Sample) -> Array:
@@ -244,11 +244,11 @@ def least_squares_errors(_: Any, samples: Sample) -> Array:
     x, y = samples.prompt.x, jnp.concatenate([samples.prompt.y, samples.target[:, None]], axis=1)
     points = jnp.concatenate([x, samples.prompt.x_query[:, None]], axis=1)
     b, n, d = x.shape
-    found = [(y[:, 0] ** 2)[:, 0]]
+    columns = [(y[:, 0] ** 2)[:, 0]]
     for k in range(1, min(d, n + 1)):
         guess = jax.vmap(least_squares())(Prompt(x[:, :k], y[:, :k], points[:, k]))
-        found.append(((guess - y[:, k]) ** 2)[:, 0])
-    return jnp.concatenate([jnp.stack(found, axis=1), jnp.zeros((b, n + 1 - len(found)))], axis=1)
+        columns.append(((guess - y[:, k]) ** 2)[:, 0])
+    return jnp.concatenate([jnp.stack(columns, axis=1), jnp.zeros((b, n + 1 - len(columns)))], axis=1)
 
 
 def bootstrapped(values: np.ndarray, resamples: int, level: float = 0.9) -> np.ndarray:

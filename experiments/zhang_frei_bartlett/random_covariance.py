@@ -79,7 +79,7 @@ CONSTRAINTS = (
     holds(
         f"at most {LARGEST_LOGNORMAL:g} for lognormal",
         "shapes",
-        when=lambda c: all(s <= LARGEST_LOGNORMAL for law, s in zip(c.laws, c.shapes) if law == "lognormal"),
+        when=lambda c: all(s <= LARGEST_LOGNORMAL for name, s in zip(c.laws, c.shapes) if name == "lognormal"),
     ),
     holds("a list with exponential, which the paper treats", "laws", when=lambda c: "exponential" in c.laws),
 )
@@ -144,34 +144,34 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         if name != SCALED:
             yield RISK.at(training=name), _risks(config, name, params, 900 + stage) / power
         if name == "exponential":
-            found = _conditional(config, tasks(config, name), params, member_keys(config, 950))
-            yield SLOPE, {one: found[one] for one in SLOPES}
-            yield FACTOR, {one: found[one] for one in BY_BIN}
+            response = _conditional(config, tasks(config, name), params, member_keys(config, 950))
+            yield SLOPE, {one: response[one] for one in SLOPES}
+            yield FACTOR, {one: response[one] for one in BY_BIN}
 
 
 def _risks(config: Config, name: str, params: dict, stage: int) -> np.ndarray:
     """(M, lengths, scales) mean squared errors of the network; only Exp(1) is tested at every scale."""
     scales = np.asarray(config.scales if name == "exponential" else (1.0,))
     learners = lambda params: {"trained": partial(predictions, params)}  # noqa: E731
-    keys, found = member_keys(config, stage), []
+    keys, risks = member_keys(config, stage), []
     for length in config.test_lengths:
 
         def scaled(scale: Array, length: int = length) -> Sampler:
             return tasks(config, name, context_length=length, scale=scale)
 
-        found.append(2 * paired_losses(learners, scaled, params, keys, config.risk_tasks, scales)["trained"])
-    return np.stack(found, axis=1)
+        risks.append(2 * paired_losses(learners, scaled, params, keys, config.risk_tasks, scales)["trained"])
+    return np.stack(risks, axis=1)
 
 
 def _least_squares(config: Config) -> np.ndarray:
     """(M, lengths) error of least squares on Exp(1), normalised; each member has its own prompts."""
-    d, keys, found = len(config.spectrum), member_keys(config, 940), []
+    d, keys, errors = len(config.spectrum), member_keys(config, 940), []
     learners = lambda _: {"least_squares": jax.vmap(least_squares())}  # noqa: E731
     for length in config.test_lengths:
         sampler = always(random_covariance_regression(context_length=length, input_size=d))
         losses = paired_losses(learners, sampler, jnp.zeros(config.members), keys, config.eval_tasks)
-        found.append(2 * losses["least_squares"] / d)
-    return np.stack(found, axis=1)
+        errors.append(2 * losses["least_squares"] / d)
+    return np.stack(errors, axis=1)
 
 
 def _conditional(config: Config, sampler: Sampler, params: dict, keys: Array) -> dict[str, np.ndarray]:
@@ -190,13 +190,13 @@ def _conditional(config: Config, sampler: Sampler, params: dict, keys: Array) ->
         samples = sampler(key, tasks)
         prompt, w = samples.prompt, samples.latent["w"][..., 0]
         other = jnp.roll(prompt.x_query, 1, axis=0)  # the query of another prompt
-        found: dict[str, Array] = {}
-        for which, query in (("own", prompt.x_query), ("other", other)):
+        totals: dict[str, Array] = {}
+        for origin, query in (("own", prompt.x_query), ("other", other)):
             seen = predictions(params, replace(prompt, x_query=query))[:, 0]
             parts = w * query
             y = parts.sum(axis=1)
-            found |= {f"{which}_cross": seen @ y, f"{which}_power": y @ y}
-            if which == "own":
+            totals |= {f"{origin}_cross": seen @ y, f"{origin}_power": y @ y}
+            if origin == "own":
                 size = jnp.abs(query)[..., None]
                 low, high = (jnp.array(edges)[None, None] for edges in (BINS[:-1], BINS[1:]))
                 inside = ((size >= low) & (size < high)).astype(parts.dtype)
@@ -206,8 +206,8 @@ def _conditional(config: Config, sampler: Sampler, params: dict, keys: Array) ->
                     "power": parts**2,
                     "variance": parts**2 * (size[..., 0] / 2**0.5 + 0.5),
                 }
-                found |= {name: jnp.einsum("bd,bdk->k", value, inside) for name, value in summed.items()}
-        return {name: value * (chunk / tasks) for name, value in found.items()}  # as of a whole chunk
+                totals |= {name: jnp.einsum("bd,bdk->k", value, inside) for name, value in summed.items()}
+        return {name: value * (chunk / tasks) for name, value in totals.items()}  # as of a whole chunk
 
     @jax.jit
     def everything(params: dict, keys: Array) -> dict[str, Array]:

@@ -84,15 +84,15 @@ def _limit(record: Record, c: float) -> np.ndarray:
 
     a is taken to N = infinity by the exact ratio of the two best A.
     """
-    found = _learned(record, "exponential").mean(axis=1)
-    a = (found * _to_the_limit(record))[:, None, None] * np.eye(1)
+    diagonal = _learned(record, "exponential").mean(axis=1)
+    a = (diagonal * _to_the_limit(record))[:, None, None] * np.eye(1)
     moments = np.array([[1.0], [2.0], [6.0]]) * np.array([[c], [c**2], [c**3]])
     return random_covariance_risk(a, moments, math.inf)
 
 
-def _slope(which: str) -> Statistic:
+def _slope(query: str) -> Statistic:
     """(M,) slope of the prediction on the answer, taken to N = infinity."""
-    return lambda record: SLOPE(record, query=which) * _to_the_limit(record)
+    return lambda record: SLOPE(record, query=query) * _to_the_limit(record)
 
 
 @of_record
@@ -112,9 +112,9 @@ _LEFT = "Adam's noise leaves 1 to 2 % on an entry of A"
 
 CLAIMS = (
     *(
-        each
+        one
         for name in (*_TESTED, "scaled")
-        for each in (
+        for one in (
             claim(
                 f"diagonal_{name}", f"{NAMES[name]}: the diagonal learned is E lambda_i^2 / gam_i (mean ratio).",
                 _diagonal(name), near=1.0, tolerance=0.03, where=_THEOREM, reason=_LEFT,
@@ -206,9 +206,9 @@ def figures(record: Record) -> dict[str, Figure]:
 def _diagonals(axes: Axes, record: Record) -> None:
     for look, name in zip(_LOOKS, (*record.config["laws"], "scaled")):
         best = np.array(record.metrics[name]["optimum"])
-        found = _learned(record, name)
-        axes.plot(np.broadcast_to(best, found.shape).ravel(), found.ravel(), linestyle="", markersize=3.5, alpha=0.6,
-                  marker=look["marker"], color=look["color"], label=NAMES[name])  # fmt: skip
+        learned = _learned(record, name)
+        axes.plot(np.broadcast_to(best, learned.shape).ravel(), learned.ravel(), linestyle="", markersize=3.5,
+                  alpha=0.6, marker=look["marker"], color=look["color"], label=NAMES[name])  # fmt: skip
     low, high = axes.get_xlim()
     axes.plot([low, high], [low, high], **THEORY, label="theory")
     axes.set(xlabel=r"$\mathrm{E}\lambda_i^2 / \gamma_i$", ylabel=r"learned $A_{ii}$", title="what is learned")
@@ -251,8 +251,8 @@ def _scales(axes: Axes, record: Record) -> None:
 
 def _factor(axes: Axes, record: Record) -> None:
     edges = EDGES(record)
-    fine, found = np.linspace(0, edges[-1], 50), FACTOR(record, of="factor") * _to_the_limit(record)
-    panels.bars(axes, (edges[1:] + edges[:-1]) / 2, found, "trained", {"color": "black", "marker": "o"})
+    fine, factor = np.linspace(0, edges[-1], 50), FACTOR(record, of="factor") * _to_the_limit(record)
+    panels.bars(axes, (edges[1:] + edges[:-1]) / 2, factor, "trained", {"color": "black", "marker": "o"})
     axes.plot(fine, expected_variance(fine) / 3, **THEORY, label=r"theory: $(|x_{q,i}|/\sqrt{2} + 1/2)/3$")
     axes.axhline(1 / 3, color="0.4", linestyle="--", linewidth=0.8, label="1/3 as in the paper")
     axes.set_title("factor of one coordinate")

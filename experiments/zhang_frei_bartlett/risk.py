@@ -132,7 +132,7 @@ def _sampled_risks(config: Config, params: dict) -> dict[str, np.ndarray]:
     """(members, lengths) mean squared errors on fresh tasks; ``nonlinear_best``: of the best linear predictor."""
     lam = np.diag(config.spectrum)
     best = jnp.asarray(_best_linear(config)["best_linear_predictor"], jnp.float32)
-    found: dict[str, list[np.ndarray]] = {"clean": [], "noisy": [], "nonlinear": [], "nonlinear_best": []}
+    columns: dict[str, list[np.ndarray]] = {"clean": [], "noisy": [], "nonlinear": [], "nonlinear_best": []}
     keys = member_keys(config, 900)
 
     def learners(p: dict) -> dict[str, BatchLearner]:
@@ -147,9 +147,9 @@ def _sampled_risks(config: Config, params: dict) -> dict[str, np.ndarray]:
         labels = partial(curved, sine=jnp.sin)
         nonlinear = always(gaussian_regression(context_length=length, covariance=lam, labels=labels))
         both = paired_losses(learners, nonlinear, params, keys, config.eval_tasks)
-        for name, losses in zip(found, (clean, noisy, both["trained"], both["best"])):
-            found[name].append(losses)
-    return {name: 2 * np.stack(values, axis=1) for name, values in found.items()}
+        for name, losses in zip(columns, (clean, noisy, both["trained"], both["best"])):
+            columns[name].append(losses)
+    return {name: 2 * np.stack(values, axis=1) for name, values in columns.items()}
 
 
 def _predicted_risks(config: Config) -> dict[str, np.ndarray]:

@@ -27,8 +27,8 @@ def deviation(record: Record, name: str) -> np.ndarray:
     """
     closed = CLOSED(record, covariance=name)
     lam = np.diag(_spectrum(record, name))
-    own = [risk(optimum(lam, n), test_length=n, covariance=lam) for n in record.config["train_lengths"]]
-    unit = np.maximum(closed, np.array(own)[:, None])
+    matched = [risk(optimum(lam, n), test_length=n, covariance=lam) for n in record.config["train_lengths"]]
+    unit = np.maximum(closed, np.array(matched)[:, None])
     return (np.abs(RISK(record, covariance=name) - closed[None]) / unit[None]).max(axis=(1, 2))
 
 
@@ -38,8 +38,8 @@ def margin(record: Record, name: str) -> np.ndarray:
     train, test = list(record.config["train_lengths"]), list(record.config["test_lengths"])
     risks, ratios = RISK(record, covariance=name), []
     for m in sorted(set(train) & set(test)):
-        column, own = risks[:, :, test.index(m)], train.index(m)
-        ratios.append(np.delete(column, own, axis=1).min(axis=1) / column[:, own])
+        column, matched = risks[:, :, test.index(m)], train.index(m)
+        ratios.append(np.delete(column, matched, axis=1).min(axis=1) / column[:, matched])
     if not ratios:
         raise NotRun("length in both train_lengths and test_lengths")
     return np.min(ratios, axis=0)
@@ -109,9 +109,9 @@ claim = claims_of("zhang_frei_bartlett.risk", _THEOREM)
 
 CLAIMS = (
     *(
-        each
+        one
         for name, (matrix, best_length) in _SUM_UP.items()
-        for each in (
+        for one in (
             claim(
                 f"matrix_{name}",
                 "Trained at any N, tested at any M, the layer has the risk of the closed form at Gam^-1 "

@@ -57,7 +57,7 @@ def training_config(config: Config, training: str) -> Config:
 def points(config: Config, family: str) -> tuple[float, ...]:
     """The points of a family, as numbers."""
     size = len(config.spectrum)
-    found = {
+    by_family = {
         "inputs": config.input_scales,
         "weights": config.weight_scales,
         "query": range(size),
@@ -67,7 +67,7 @@ def points(config: Config, family: str) -> tuple[float, ...]:
         "rescaled": config.test_lengths,
         "orthogonal": range(1, size),
     }
-    return tuple(found[family])
+    return tuple(by_family[family])
 
 
 def moments(config: Config, family: str, point: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -77,13 +77,13 @@ def moments(config: Config, family: str, point: float) -> tuple[np.ndarray, np.n
     """
     lam, one = np.diag(config.spectrum), np.eye(len(config.spectrum))
     along = np.diag((np.arange(len(lam)) == point).astype(float))
-    found = {
+    by_family = {
         "inputs": lambda: (point**2 * lam, point**2 * lam, one),
         "weights": lambda: (lam, lam, point**2 * one),
         "query": lambda: (lam, along, one),
         "task": lambda: (lam, lam, along),
     }
-    return found[family]()
+    return by_family[family]()
 
 
 def sampler_over_lengths(config: Config, family: str, length: int) -> Sampler:
@@ -104,22 +104,22 @@ def power(config: Config, family: str, point: float) -> float:
         _, query, task = moments(config, family, point)
         return float((query * task).sum())
     size = len(config.spectrum)
-    found = {"orthants": sum(config.spectrum), "subspace": config.subspace_size, "rescaled": size}
-    return float(found.get(family, size - point))
+    powers = {"orthants": sum(config.spectrum), "subspace": config.subspace_size, "rescaled": size}
+    return float(powers.get(family, size - point))
 
 
 def closed_form(config: Config, family: str, point: float, a: np.ndarray) -> float:
     """What ``a`` (D, D) has at a point, over the error of predicting 0; ``config`` of the training."""
     if family == "orthants":
-        found = orthant_risk(a, test_length=point, covariance=np.diag(config.spectrum))
+        mean_square = orthant_risk(a, test_length=point, covariance=np.diag(config.spectrum))
     elif family in ("subspace", "rescaled"):
         k = config.subspace_size
         c = (len(a) / k) ** 0.5 if family == "rescaled" else 1.0
-        found = subspace_risk(a, test_length=point, subspace_size=k, input_scale=c)
+        mean_square = subspace_risk(a, test_length=point, subspace_size=k, input_scale=c)
     elif family == "orthogonal":
-        found = orthogonal_query_prediction(a, test_length=int(point))
+        mean_square = orthogonal_query_prediction(a, test_length=int(point))
     else:
         lam, query, task = moments(config, family, point)
         n = config.context_length
-        found = np.asarray(risk(a, test_length=n, covariance=lam, query_covariance=query, task_moment=task))
-    return float(found) / power(config, family, point)
+        mean_square = np.asarray(risk(a, test_length=n, covariance=lam, query_covariance=query, task_moment=task))
+    return float(mean_square) / power(config, family, point)

@@ -101,7 +101,7 @@ def _errors(
     tasks: int,
 ) -> dict[str, np.ndarray]:
     """(M, points) errors of ``params -> learner`` on the prompts of each family, over that of predicting 0."""
-    found: dict[str, np.ndarray] = {}
+    losses: dict[str, np.ndarray] = {}
     learners = lambda params: {"it": learner(params)}  # noqa: E731
     gaussian = [
         (family, point) for family in families if family not in OVER_LENGTHS for point in points(config, family)
@@ -114,19 +114,19 @@ def _errors(
         return gaussian_regression(context_length=n, covariance=covariance, query_covariance=query, task_moment=task)
 
     if gaussian:  # all points in one program
-        losses = paired_losses(learners, shifted, params, keys, tasks, np.arange(len(gaussian)))["it"]
+        joint = paired_losses(learners, shifted, params, keys, tasks, np.arange(len(gaussian)))["it"]
         for family in dict(gaussian):
-            found[family] = losses[:, [name == family for name, _ in gaussian]]
+            losses[family] = joint[:, [name == family for name, _ in gaussian]]
     for family in (family for family in families if family in OVER_LENGTHS):
         objective, columns = _square if family == "orthogonal" else squared_error, []
         for length in points(config, family):
             over = always(shift.sampler_over_lengths(config, family, int(length)))
             columns.append(paired_losses(learners, over, params, keys, tasks, objective=objective)["it"])
-        found[family] = np.stack(columns, axis=1)
+        losses[family] = np.stack(columns, axis=1)
     powers = {
-        family: np.array([shift.power(config, family, point) for point in points(config, family)]) for family in found
+        family: np.array([shift.power(config, family, point) for point in points(config, family)]) for family in losses
     }
-    return {family: 2 * losses / powers[family] for family, losses in found.items()}
+    return {family: 2 * values / powers[family] for family, values in losses.items()}
 
 
 def _square(values: Array, _: Sample) -> Array:

@@ -86,8 +86,8 @@ def _limit(record: Record, c: float) -> np.ndarray:
 def _over_own_prompts(record: Record, *where: str) -> np.ndarray:
     """(M,) error on the longest prompts over that of the best isotropic layer on the prompts of its training."""
     config = record.config
-    own = isotropic_risk(len(config["spectrum"]), config["context_length"], config["test_lengths"][-1])
-    return _last(*where)(record) / own
+    training_risk = isotropic_risk(len(config["spectrum"]), config["context_length"], config["test_lengths"][-1])
+    return _last(*where)(record) / training_risk
 
 
 _PAPER = "Zhang, Frei & Bartlett 2023, section 4.2 (closed form: this lab)"
@@ -109,14 +109,14 @@ claim = claims_of("zhang_frei_bartlett.shifts")
 
 
 def _families() -> tuple[Claim, ...]:
-    found = []
+    claims = []
     for training, families in TRAININGS.items():
         for family in families:
             name, paper = f"{training}_{family}", _GARG if family in OVER_LENGTHS else _PAPER
             who = f"{training} layer, {_WORDS[family]}: the network over the closed form of"
             if name == "isotropic_orthogonal":
                 continue  # its closed form is 0
-            found += [
+            claims += [
                 claim(
                     f"sampled_{name}", f"{who} its own A (mean ratio).", _sampled(training, family), near=1.0,
                     tolerance=0.02, where=paper, kind="identity",
@@ -128,7 +128,7 @@ def _families() -> tuple[Claim, ...]:
                     reason="Adam leaves 1 to 2 % on an entry of A; d log error / d log A is at most 4",
                 ),
             ]  # fmt: skip
-    return tuple(found)
+    return tuple(claims)
 
 
 CLAIMS = (
@@ -260,8 +260,8 @@ def _lengths(config: Config) -> np.ndarray:
 
 
 def _least_squares(axes: Axes, record: Record, family: str, x: ArrayLike) -> None:
-    found = np.median(_error("isotropic", family, "least_squares")(record), axis=0)
-    axes.plot(np.asarray(x), found, "kx", clip_on=False, label="least squares")
+    medians = np.median(_error("isotropic", family, "least_squares")(record), axis=0)
+    axes.plot(np.asarray(x), medians, "kx", clip_on=False, label="least squares")
 
 
 def _published(axes: Axes) -> None:

@@ -122,8 +122,8 @@ def _separate(config: Config) -> dict[str, np.ndarray]:
     flow = theory.gradient_flow(start, covariance, n, times, atol=1e-4 * config.init_scale**2)
     value, key, query = (flow.path[name] for name in ("value", "key", "query"))
     g = np.diag(theory.gamma(covariance, n))
-    each = value[..., None] * key[..., 0, :] * query[..., 0, :] * g  # (M, S, H, D) share of a component in a head
-    learned = each.sum(axis=2)
+    shares = value[..., None] * key[..., 0, :] * query[..., 0, :] * g  # (M, S, H, D) share of a component in a head
+    learned = shares.sum(axis=2)
     halves = _crossing(times, learned - 0.5)
     order = np.argsort(halves, axis=1)
     levels = theory.staircase_levels(covariance, n)
@@ -136,7 +136,7 @@ def _separate(config: Config) -> dict[str, np.ndarray]:
         resting = np.take_along_axis(flow.loss, slowest[:, None], axis=1)[:, 0]
         level = levels[0] + np.take(gains, order[:, :m]).sum(axis=1)
         touched[:, m - 1] = np.where(between.any(axis=1), np.abs(resting - level), np.nan)
-    owner = each[:, -1].argmax(axis=1)  # (M, D) head that holds each component
+    owner = shares[:, -1].argmax(axis=1)  # (M, D) head that holds each component
     scales = np.abs(np.take_along_axis(value[:, -1], owner, axis=1))
     predicted = [
         theory.escape_times(start["value"][m], start["key"][m, :, 0], start["query"][m, :, 0], covariance, n)
@@ -174,8 +174,8 @@ def _crossing(times: np.ndarray, values: np.ndarray) -> np.ndarray:
     at = lambda index: np.take_along_axis(values, index[:, None], axis=1)[:, 0]  # noqa: E731
     low, high = at(after - 1), at(after)
     share = -low / np.where(high > low, high - low, 1.0)
-    found = times[after - 1] + np.clip(share, 0, 1) * (times[after] - times[after - 1])
-    return np.where(above.any(axis=1), found, np.nan)
+    crossings = times[after - 1] + np.clip(share, 0, 1) * (times[after] - times[after - 1])
+    return np.where(above.any(axis=1), crossings, np.nan)
 
 
 def _merged(config: Config) -> dict[str, np.ndarray]:
@@ -185,16 +185,16 @@ def _merged(config: Config) -> dict[str, np.ndarray]:
     rng = np.random.default_rng((config.seed, 2))
     unit = {"u": rng.standard_normal((members, heads)), "u11": rng.standard_normal((members, heads, size, size))}
     best, zero = (theory.principal_components_loss(covariance, n, m) for m in (size, 0))
-    found: dict[str, list[np.ndarray]] = {"loss": [], "halves": [], "regrowth": []}
+    by_scale: dict[str, list[np.ndarray]] = {"loss": [], "halves": [], "regrowth": []}
     times = np.linspace(0, config.horizon / 100, config.samples + 1)[1:]
     for w in config.merged_scales:
         start = {name: w * value for name, value in unit.items()}
         flow = theory.gradient_flow(start, covariance, n, times, atol=1e-4 * w)
-        found["loss"].append(flow.loss[:, DRAWN])
+        by_scale["loss"].append(flow.loss[:, DRAWN])
         halves = _crossing(times, (zero + best) / 2 - flow.loss)
-        found["halves"].append(halves)
-        found["regrowth"].append(_regrowth(times, flow, halves, best + 1e-3 * (zero - best)))
-    return {"times": times[DRAWN]} | {name: np.stack(values, axis=1) for name, values in found.items()}
+        by_scale["halves"].append(halves)
+        by_scale["regrowth"].append(_regrowth(times, flow, halves, best + 1e-3 * (zero - best)))
+    return {"times": times[DRAWN]} | {name: np.stack(values, axis=1) for name, values in by_scale.items()}
 
 
 def _of_rank(config: Config, rank: int, covariance: np.ndarray) -> np.ndarray:

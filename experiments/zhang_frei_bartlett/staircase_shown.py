@@ -41,11 +41,11 @@ def rest_between(record: Record, rank: int) -> np.ndarray:
     if rank not in record.config["ranks"]:
         raise NotRun(f"rank {rank}")
     levels = binary.RANK_LEVELS(record)
-    found = rests(binary.RANK_TIMES(record), binary.RANK_LOSS(record, rank=rank), levels)[:, 1:-1]
+    resting = rests(binary.RANK_TIMES(record), binary.RANK_LOSS(record, rank=rank), levels)[:, 1:-1]
     divided = np.arange(1, len(levels) - 1) % rank == 0
     if not divided.any():
         raise NotRun(f"level that {rank} divides")
-    apart = found[:, divided, None] - found[:, None, ~divided]
+    apart = resting[:, divided, None] - resting[:, None, ~divided]
     return (np.sign(apart) / 2 + 0.5).mean(axis=(1, 2))
 
 

@@ -77,9 +77,9 @@ def _flows(config: Config, thetas: np.ndarray) -> dict[str, np.ndarray]:
     lam, n, members = covariance(config), config.context_length, len(thetas)
     scales = np.array(config.factors) * theory.largest_initial_scale(lam, n)
     square = np.tile(thetas @ thetas.swapaxes(1, 2), (len(scales), 1, 1))
-    each = np.repeat(scales, members)
+    u = np.repeat(scales, members)
     times = np.linspace(0, config.horizon, config.samples + 1)[1:]
-    start = {"u": each, "u11": each[:, None, None] * square}
+    start = {"u": u, "u11": u[:, None, None] * square}
     flow = theory.gradient_flow(start, lam, n, times, rtol=1e-9, atol=1e-12)
     best = theory.optimal_loss(lam, n)
     excess = (flow.loss - best).reshape(len(scales), members, -1).swapaxes(0, 1)
@@ -99,7 +99,7 @@ def _flows(config: Config, thetas: np.ndarray) -> dict[str, np.ndarray]:
 
 def _form(config: Config) -> dict[str, np.ndarray]:
     """Lemma 5.1 for one prompt and dense random weights a member: its error, and the eigenvalues of H."""
-    d, found = len(config.spectrum), []
+    d, pairs = len(config.spectrum), []
     sampler = gaussian_regression(context_length=config.context_length, covariance=covariance(config))
     with jax.enable_x64(True):
         for key in member_keys(config, 1):
@@ -113,8 +113,8 @@ def _form(config: Config) -> dict[str, np.ndarray]:
             across[d, :d] = across[:d, d] = query
             h = np.kron(across, e.T @ e / config.context_length) / 2
             vector = u.T.ravel()  # column after column
-            found.append((abs(vector @ h @ vector - predicted) / abs(predicted), np.linalg.eigvalsh(h)))
-    errors, spectra = zip(*found)
+            pairs.append((abs(vector @ h @ vector - predicted) / abs(predicted), np.linalg.eigvalsh(h)))
+    errors, spectra = zip(*pairs)
     return {"error": np.array(errors), "spectrum": np.stack(spectra)}
 
 

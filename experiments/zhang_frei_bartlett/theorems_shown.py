@@ -11,11 +11,11 @@ from icl_lab.lab.style import THEORY, Figure, band, panels
 
 def rate(record: Record) -> np.ndarray:
     """(M,) exponent of the excess loss between 1e-7 and 1e-10 of L*, from the smallest scale, over 2 h."""
-    times, found = binary.TIMES(record), []
+    times, exponents = binary.TIMES(record), []
     for curve in binary.EXCESS(record)[:, 0]:
         late = (curve < 1e-7) & (curve > 1e-10)
-        found.append(-np.polyfit(times[late], np.log(curve[late]), 1)[0] if late.sum() > 1 else np.nan)
-    return np.array(found) / (2 * binary.SLOWEST(record)[0])
+        exponents.append(-np.polyfit(times[late], np.log(curve[late]), 1)[0] if late.sum() > 1 else np.nan)
+    return np.array(exponents) / (2 * binary.SLOWEST(record)[0])
 
 
 def steepness(record: Record) -> np.ndarray:

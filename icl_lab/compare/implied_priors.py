@@ -63,12 +63,12 @@ def implied_prior(learner: Predictive, sampler: Sampler, key: Array, rollouts: i
     x: Any = np.asarray(_inputs(sampler, draw, rollouts), np.float64)
     n = x.shape[1]
     noise = np.asarray(jax.random.normal(normal, (n, rollouts)), np.float64)
-    which = np.asarray(jax.random.uniform(uniform, (n, rollouts)), np.float64)
+    uniforms = np.asarray(jax.random.uniform(uniform, (n, rollouts)), np.float64)
     y: Any = np.empty((rollouts, n))
     for t in range(n):
         mean, variance, weight = _predicted(learner, Prompt(x[:, :t], y[:, :t, None], x[:, t]))
-        part = np.sum(np.cumsum(weight, axis=1)[:, :-1] < which[t][:, None], axis=1)[:, None]
-        mean, variance = (np.take_along_axis(each, part, axis=1)[:, 0] for each in (mean, variance))
+        part = np.sum(np.cumsum(weight, axis=1)[:, :-1] < uniforms[t][:, None], axis=1)[:, None]
+        mean, variance = (np.take_along_axis(moment, part, axis=1)[:, 0] for moment in (mean, variance))
         y[:, t] = mean + np.sqrt(variance) * noise[t]
     gram = np.einsum("rni,rnj->rij", x, x)
     return ImpliedPrior(np.linalg.solve(gram, np.einsum("rni,rn->ri", x, y)[..., None])[..., 0], x, y)
@@ -87,18 +87,18 @@ def _inputs(sampler: Any, key: Array, rollouts: int) -> Array:
 
 def _predicted(learner: Predictive, prompts: Prompt) -> tuple[Floats, Floats, Floats]:
     """Mean, variance and weight (B, K) of the parts of a predictive distribution, checked."""
-    batch, asked = len(prompts.x), f"behind {prompts.x.shape[1]} examples"
+    batch, where = len(prompts.x), f"behind {prompts.x.shape[1]} examples"
     allowed = "learner must give (mean, variance), each (B, 1), or (mean, variance, weight), each (B, K)"
-    said = learner(prompts)
-    if not isinstance(said, tuple | list) or len(said) not in (2, 3):
-        raise ValueError(f"{allowed}; a point predictor has no prior; got {sizes(said)} {asked}")
-    parts = [np.asarray(one, np.float64) for one in said]
+    prediction = learner(prompts)
+    if not isinstance(prediction, tuple | list) or len(prediction) not in (2, 3):
+        raise ValueError(f"{allowed}; a point predictor has no prior; got {sizes(prediction)} {where}")
+    parts = [np.asarray(one, np.float64) for one in prediction]
     components = 1 if len(parts) == 2 else max(1, parts[0].size // batch)
     if any(part.shape != (batch, components) for part in parts):
-        raise ValueError(f"{allowed}, with B = {batch}; got {', '.join(map(sizes, parts))} {asked}")
+        raise ValueError(f"{allowed}, with B = {batch}; got {', '.join(map(sizes, parts))} {where}")
     mean, variance, weight = parts if len(parts) == 3 else (*parts, np.ones((batch, 1)))
     if not all(np.isfinite(part).all() for part in parts) or variance.min() < 0:
-        raise ValueError(f"learner must give finite means and variances of at least 0; {asked} it does not")
+        raise ValueError(f"learner must give finite means and variances of at least 0; {where} it does not")
     if weight.min() < 0 or np.abs(weight.sum(axis=1) - 1).max() > 1e-4:
-        raise ValueError(f"learner must give weights that are at least 0 and sum to 1; {asked} they do not")
+        raise ValueError(f"learner must give weights that are at least 0 and sum to 1; {where} they do not")
     return mean, variance, weight

@@ -67,45 +67,45 @@ def matched_update(
 
     def of_layer(streams: tuple[Array, Array], one: tuple) -> tuple[tuple[Array, Array], tuple]:
         rows, plain = streams
-        own, change, asked = one
-        scaled = lambda scale: own | {name: own[name] + scale * change[name] for name in TUNED}  # noqa: E731
-        plain, attended = block(network, own, plain)
+        layer, change, goal = one
+        scaled = lambda scale: layer | {name: layer[name] + scale * change[name] for name in TUNED}  # noqa: E731
+        plain, attended = block(network, layer, plain)
         zero_shot = attended.output[everyone, at]
 
         def size(scale: Array) -> Array:
             moved = block(network, scaled(scale), rows)[1].output[everyone, at]
             return jnp.sqrt(_squares(moved - zero_shot) / _squares(zero_shot))
 
-        scale = _solved(size, asked)
+        scale = _solved(size, goal)
         rows, attended = block(network, scaled(scale), rows)
         reached = jnp.sqrt(_squares(attended.output[everyone, at] - zero_shot) / _squares(zero_shot))
         return (rows, plain), ({name: scaled(scale)[name] for name in TUNED}, scale, reached)
 
     start = embedded(network, weights, tokens)
-    asked = jnp.asarray(sizes, start.dtype)  # no other type may enter the scan, as float64 would where it is JAX's own
-    _, (moved, scales, reached) = jax.lax.scan(of_layer, (start, start), (layers, changes, asked))
+    goals = jnp.asarray(sizes, start.dtype)  # no other type may enter the scan, as float64 would where it is JAX's own
+    _, (moved, scales, reached) = jax.lax.scan(of_layer, (start, start), (layers, changes, goals))
     return MatchedUpdate(before | {"params": weights | moved}, scales, reached)
 
 
-def _solved(size: Callable[[Array], Array], asked: Array) -> Array:
+def _solved(size: Callable[[Array], Array], goal: Array) -> Array:
     """The least scale on a doubling grid with this size, by bisection; 0 where the size is larger without any.
 
     One loop, so that ``size`` is compiled once: it probes 0, then halves or doubles the upper end, then halves what is
     between both ends.
     """
 
-    def step(now: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        low, high, turn = now
+    def step(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        low, high, turn = state
         probing, growing = turn == PROBING, turn == GROWING
         tried = jnp.where(probing, 0, jnp.where(growing, high, (low + high) / 2))
-        enough = size(tried) >= asked
+        enough = size(tried) >= goal
         grows, shrinks = growing & ~enough, growing & enough & (low == 0) & (high > LEAST)
         done = jnp.where(probing & enough, HALVINGS, turn + jnp.where((grows & (high < LARGEST)) | shrinks, 0, 1))
         high_now = jnp.where(grows, 2 * high, jnp.where(shrinks, high / 2, jnp.where(enough, tried, high)))
         return jnp.where(enough, low, tried), high_now, done
 
-    start = jnp.zeros((), asked.dtype), jnp.full((), FIRST, asked.dtype), jnp.full((), PROBING)
-    return jax.lax.while_loop(lambda now: now[2] < HALVINGS, step, start)[1]
+    start = jnp.zeros((), goal.dtype), jnp.full((), FIRST, goal.dtype), jnp.full((), PROBING)
+    return jax.lax.while_loop(lambda state: state[2] < HALVINGS, step, start)[1]
 
 
 def _squares(states: Array) -> Array:

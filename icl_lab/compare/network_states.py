@@ -112,8 +112,8 @@ def network_states(
     layers = {name: stack for name, stack in weights.items() if name not in OUTSIDE}
     stream = embedded(network, weights, tokens)
 
-    def of_context(rows: Array, own: Params) -> tuple[Array, tuple[Array, Array]]:
-        rows, attended = block(network, own, rows)
+    def of_context(rows: Array, layer: Params) -> tuple[Array, tuple[Array, Array]]:
+        rows, attended = block(network, layer, rows)
         return rows, (attended.keys[0], attended.values[0])
 
     _, shared = jax.lax.scan(of_context, stream[:1, :begins], layers)  # a loop: one block is compiled, not L
@@ -124,16 +124,16 @@ def network_states(
         at = length - 1 + one_more
 
         def of_layer(rows: Array, one: tuple) -> tuple[Array, tuple[Array, ...]]:
-            own, before, output, chosen = one
-            touched = None if patch is None else partial(_put, at, output, chosen, own["p_bias"])
-            rows, attended = block(network, own, rows, **_behind(network, own, before, rows), touched=touched)
+            layer, before, output, chosen = one
+            touched = None if patch is None else partial(_put, at, output, chosen, layer["p_bias"])
+            rows, attended = block(network, layer, rows, **_behind(network, layer, before, rows), touched=touched)
             channels = attended.queries[0, at]
             scores = jnp.einsum("hk,shk->hs", channels, attended.keys[0]) * channels.shape[-1] ** -0.5
             return rows, (attended.output[0, at], channels, scores)
 
         chosen = None if patch is None else patch.layers
-        rows, found = jax.lax.scan(of_layer, rows[None], (layers, shared, put, chosen))
-        return *found, unembedded(weights, rows[0, length - 1])
+        rows, states = jax.lax.scan(of_layer, rows[None], (layers, shared, put, chosen))
+        return *states, unembedded(weights, rows[0, length - 1])
 
     queries = (stream[:, begins:], lengths, None if patch is None else patch.outputs)
     whole = at_once is None or at_once >= len(lengths)
@@ -152,10 +152,10 @@ def network_states(
     )
 
 
-def _behind(network: LanguageModel, own: Params, before: tuple[Array, Array], rows: Array) -> dict[str, Any]:
+def _behind(network: LanguageModel, layer: Params, before: tuple[Array, Array], rows: Array) -> dict[str, Any]:
     """Options of ``block`` for tokens that stand behind a context of which keys and values are known."""
     begins, own_tokens = before[0].shape[0], rows.shape[1]
-    beside = MIXERS[network.mixer](network, own, begins + own_tokens)
+    beside = MIXERS[network.mixer](network, layer, begins + own_tokens)
 
     def rotated(channels: Array) -> Array:
         return network.rotated(jnp.pad(channels, ((0, 0), (begins, 0), (0, 0), (0, 0))))[:, begins:]
@@ -220,7 +220,7 @@ def similarities(
     turned = jnp.all(jnp.stack([_ratio(scores[0], other) > least for other in scores[1:]]), axis=(0, -1))
     random_key, ranks_key = jax.random.split(key)
     random = random_update_similarity(random_key, *outputs[:2], baseline=baseline)
-    found = {
+    metrics = {
         "sim_aou": jnp.where(moved, update_similarity(*outputs, released=released), none),
         "sim_aou_raw": jnp.where(moved, update_similarity(*outputs, normalised=False, released=released), none),
         "floor": jnp.where(moved, update_similarity_floor(*outputs), none),
@@ -235,18 +235,18 @@ def similarities(
         updates = [other - outputs[0] for other in outputs[1:]]
         inside = [within_span(update, directions) for update in updates]
         zero = jnp.zeros_like(outputs[0])
-        rest = [update - part for update, part in zip(updates, inside)]
-        for name, parts in (("inside", inside), ("outside", rest)):
-            found[f"sim_aou_{name}"] = jnp.where(moved, update_similarity(zero, *parts, normalised=False), none)
+        outside = [update - part for update, part in zip(updates, inside)]
+        for name, parts in (("inside", inside), ("outside", outside)):
+            metrics[f"sim_aou_{name}"] = jnp.where(moved, update_similarity(zero, *parts, normalised=False), none)
         for name, update, part in zip(("in_context", "finetuned"), updates, inside):
             share = jnp.square(part).sum(-1) / jnp.square(update).sum(-1)
-            found[f"{name}_inside"] = jnp.where(moved, share, none)
+            metrics[f"{name}_inside"] = jnp.where(moved, share, none)
     if len(matched) < 2:
-        return found
+        return metrics
     of_tokens = training_queries[matched[:, 1], matched[:, 2]].swapaxes(0, 1)[None]  # (1, L, D, H, K)
     learned = in_context.demonstration_scores
     noise = jax.random.uniform(ranks_key, learned.shape, learned.dtype)
-    return found | {
+    return metrics | {
         "kendall": kendall(learned, finetuned_token_scores(of_tokens, finetuned.queries), released=released),
         "kendall_random": kendall(learned, noise, released=released),
     }

@@ -101,8 +101,8 @@ def task_losses(learner: Learner | Members, samples: Sample) -> Array:
     def one(sample: Sample) -> Array:
         prediction = learner(sample.prompt)
         if prediction.shape != sample.target.shape:
-            said = f"learner {_name(learner)} predicts {prediction.shape} for one task"
-            raise ShapeError(f"{said}; expected is {sample.target.shape}, the shape of its target")
+            fault = f"learner {_name(learner)} predicts {prediction.shape} for one task"
+            raise ShapeError(f"{fault}; expected is {sample.target.shape}, the shape of its target")
         return 0.5 * jnp.sum((sample.target - prediction) ** 2)
 
     return jax.vmap(one)(samples)
@@ -121,8 +121,8 @@ def _values_and_sensitivities(learner: BatchLearner, samples: Sample) -> tuple[A
     """Predictions and, of the last (B, O), Jacobians (B, O, D) by each task's own query, in one forward pass."""
 
     def last_and_all(query: Array) -> tuple[Array, Array]:
-        found = _checked(learner, replace(samples.prompt, x_query=query), samples.target)
-        return (found if found.ndim == 2 else found[:, -1]), found
+        values = _checked(learner, replace(samples.prompt, x_query=query), samples.target)
+        return (values if values.ndim == 2 else values[:, -1]), values
 
     last, pull, predictions = jax.vjp(last_and_all, samples.prompt.x_query, has_aux=True)
     units = jnp.eye(last.shape[1], dtype=last.dtype)[:, None, :]
@@ -146,9 +146,9 @@ def _checked(learner: BatchLearner, prompts: Prompt, target: Array) -> Array:
     if predictions.shape[-1:] == (1,) and not outputs:
         raise ShapeError(f"{_name(learner)} predicts one logit; expected are those of two labels or more")
     if predictions.shape not in ((tasks, *last), (tasks, prefixes, *last)):
-        said = f"{_name(learner)} predicts {predictions.shape} for {tasks} tasks"
-        each = ", ".join(map(str, outputs)) or "L"
-        raise ShapeError(f"{said}; expected is ({tasks}, {each}) or, from every prefix, ({tasks}, {prefixes}, {each})")
+        fault = f"{_name(learner)} predicts {predictions.shape} for {tasks} tasks"
+        size = ", ".join(map(str, outputs)) or "L"
+        raise ShapeError(f"{fault}; expected is ({tasks}, {size}) or, from every prefix, ({tasks}, {prefixes}, {size})")
     return predictions
 
 

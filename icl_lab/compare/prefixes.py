@@ -37,10 +37,10 @@ def from_every_prefix(learner: Learner) -> Learner:
         if predicted == (n + 1, o):
             return learner(prompt)
         if predicted != (o,) or prompt.length is not None:
-            said = "with a padded context (length)" if predicted == (o,) else f"of shape {predicted}"
-            raise ValueError(f"learner: a prediction {said}; allowed is ({o},) or, from every prefix, ({n + 1}, {o})")
-        asked = all_inputs(prompt)
-        return jnp.stack([learner(Prompt(prompt.x[:k], prompt.y[:k], asked[k])) for k in range(n + 1)])
+            fault = "with a padded context (length)" if predicted == (o,) else f"of shape {predicted}"
+            raise ValueError(f"learner: a prediction {fault}; allowed is ({o},) or, from every prefix, ({n + 1}, {o})")
+        queries = all_inputs(prompt)
+        return jnp.stack([learner(Prompt(prompt.x[:k], prompt.y[:k], queries[k])) for k in range(n + 1)])
 
     return predict
 
@@ -69,5 +69,5 @@ def prefix_losses(learner: Learner | Members, samples: Sample) -> Array:
         raise ShapeError(f"samples must have values (B, O) as target, got {samples}")
     errors = jax.vmap(from_every_prefix(learner))(samples.prompt) - jax.vmap(all_answers)(samples)
     length = samples.prompt.length
-    there = None if length is None else jnp.arange(errors.shape[1])[None] <= length[:, None]
-    return 0.5 * jnp.sum(errors**2, axis=2).mean(0, where=there)
+    present = None if length is None else jnp.arange(errors.shape[1])[None] <= length[:, None]
+    return 0.5 * jnp.sum(errors**2, axis=2).mean(0, where=present)

@@ -91,10 +91,10 @@ def _fast(network: Transformer, params: dict, prompts: Prompt, layout: Layout) -
         labels = batch_first(_stack(network, params, tokens, prompts.y.shape[-1], length), batch)[:, 0]
         return labels if layout.joint_sign > 0 else -labels
     rows = batch_first(_stack(network, params, tokens, network.embedding or tokens.shape[2], length), batch)
-    found = jax.vmap(layout.decode)(rows, prompts)
-    if found.ndim != 2 + layout.prefixes:
+    predictions = jax.vmap(layout.decode)(rows, prompts)
+    if predictions.ndim != 2 + layout.prefixes:
         raise ValueError("a Transformer has no logits for this layout to pass on: it computes tokens")
-    return found
+    return predictions
 
 
 def _largest_block(network: Transformer) -> int:
@@ -171,8 +171,8 @@ def _seen(network: Transformer, tokens: Array, length: Array | None) -> tuple[An
         seen = network.seen(t, one)
         return seen, network.counts(t, seen) if network.averaged else jnp.ones((t, 1))
 
-    each = jax.vmap(of_task, axis_size=1 if lengths is None else None)(lengths)
-    seen, divided = (jnp.moveaxis(part.reshape(-1, tasks, *part.shape[1:]), 1, -1) for part in each)
+    pair = jax.vmap(of_task, axis_size=1 if lengths is None else None)(lengths)
+    seen, divided = (jnp.moveaxis(part.reshape(-1, tasks, *part.shape[1:]), 1, -1) for part in pair)
     return seen, divided
 
 
@@ -207,10 +207,10 @@ def _pattern_of(name: str) -> Callable[[Array, Callable[[], Array]], Array]:
 
 def _key_metric(weights: dict, index: int, width: int, heads: int) -> Array:
     """W_k W_k^T of every head, (H, E, E), so that k.k = e W_k W_k^T e; the identity where keys are tokens."""
-    own = layer_weights(weights, index)
-    if "w_k" not in own:
-        return jnp.broadcast_to(jnp.eye(width, dtype=own["w_kq"].dtype), (heads, width, width))
-    return padded(list(own["w_k"] @ own["w_k"].mT), heads)
+    layer = layer_weights(weights, index)
+    if "w_k" not in layer:
+        return jnp.broadcast_to(jnp.eye(width, dtype=layer["w_kq"].dtype), (heads, width, width))
+    return padded(list(layer["w_k"] @ layer["w_k"].mT), heads)
 
 
 def _folded(network: Transformer, params: dict, width: int, context: int) -> tuple[Array, Array]:
@@ -249,8 +249,8 @@ def _attention(
 
 def _mlp(tokens: Array, residual: Array, weights: dict, name: str, index: tuple[int, ...], clip: float) -> Array:
     """An MLP block of all channels on the last channels, ``residual``, of its tokens."""
-    own = layer_weights(weights, *index) if index else weights
-    w_in, w_out, in_bias, out_bias = (own[f"{name}_{part}"] for part in ("in", "out", "in_bias", "out_bias"))
+    layer = layer_weights(weights, *index) if index else weights
+    w_in, w_out, in_bias, out_bias = (layer[f"{name}_{part}"] for part in ("in", "out", "in_bias", "out_bias"))
     kept = residual.shape[2]
     update = by_shared(gelu(by_shared(tokens, w_in), in_bias), w_out[:, -kept:])
     return add(residual, add_bias(update, out_bias[-kept:]), clip)

@@ -149,8 +149,8 @@ def _advance(x: Array, update: Array, *, clip: float) -> Array:
 def _retreat(d: Array, x: Array, update: Array, d_gram: Array, *, keys: int) -> Array:
     """Cotangent of the tokens: the residual, their own use, the keys' use in the Gram matrix."""
     in_context = (jnp.arange(x.shape[1]) < keys).astype(x.dtype)[None, :, None, None]
-    own = _contract.__wrapped__(d, update, axes=(2, 2))
-    return d + own + in_context * _contract.__wrapped__(x, d_gram, axes=(2, 1))
+    direct = _contract.__wrapped__(d, update, axes=(2, 2))
+    return d + direct + in_context * _contract.__wrapped__(x, d_gram, axes=(2, 1))
 
 
 def between(g: Array, a: Array, b: Array) -> Array:

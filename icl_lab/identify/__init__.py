@@ -84,8 +84,8 @@ def identify(
     if isinstance(learners, Members):
         sampler, learners = learners.common_sampler() if sampler is None else sampler, learners.learners()
     if sampler is not None and None in (context_length, input_size):
-        drawn = sizes_of(sampler, seed)
-        context_length, input_size = (own if of is None else of for of, own in zip((context_length, input_size), drawn))
+        dims = sizes_of(sampler, seed)
+        context_length, input_size = (dim if of is None else of for of, dim in zip((context_length, input_size), dims))
     if context_length is None or input_size is None:
         raise ValueError(
             "context_length and input_size must be given, or a sampler that has them (a saved one has none); got None"
@@ -122,7 +122,7 @@ def _identified(
     n, d = on.x.shape[1:]
     trial = training_prompts(on, units)
     exact: int | None = None
-    members, parts, prints, said, spacings = [], [], [], [], []
+    members, parts, prints, predictions, spacings = [], [], [], [], []
     for i, learner in enumerate(many):
         name = f"learner {i}" + (f" ({learner.__name__})" if hasattr(learner, "__name__") else "")
         answer = asked(learner, name, trial, channel)
@@ -131,9 +131,9 @@ def _identified(
         parts.append(structure(ask, on, seed))
         prints.append(fingerprint(ask, units, n, d, seed))
         parts[-1].setdefault("locality", prints[-1]["locality"])
-        found, at = answers(ask, on, setting.turns), at_factors(ask, setting)
-        members.append(one_member(ask, parts[-1], setting, True, max(EXACT, ROUNDINGS * spacings[-1]), found, at))
-        said.append((found.raw[JUDGE], found.mean[JUDGE], at(2.0, 2.0)[1].mean))
+        responses, at = answers(ask, on, setting.turns), at_factors(ask, setting)
+        members.append(one_member(ask, parts[-1], setting, True, max(EXACT, ROUNDINGS * spacings[-1]), responses, at))
+        predictions.append((responses.raw[JUDGE], responses.mean[JUDGE], at(2.0, 2.0)[1].mean))
         exact = degree(ask, on) if i == 0 else exact
     verdict, family = verdict_of(members, list(dict.fromkeys([*setting.families, "zero"])))  # which needs no fit
     graded: dict[str, Any] = {}
@@ -144,6 +144,6 @@ def _identified(
         graded[part] = {"median": float(np.median(measured)), "worst": worst, "grade": grade(worst, bound)}
     grid = units.eigenvalue * prints[0]["grid"]
     r, spread = (np.stack([one[name] for one in prints]) for name in ("r", "spread"))
-    judged = Judged(on.plain.eigenvalues[JUDGE], on.plain.weights[JUDGE], *map(np.stack, zip(*said)))
+    judged = Judged(on.plain.eigenvalues[JUDGE], on.plain.weights[JUDGE], *map(np.stack, zip(*predictions)))
     graded |= {"degree": exact}
     return Identified(verdict, family, members, graded, (grid, r, spread), units, asked_for, max(spacings), judged)

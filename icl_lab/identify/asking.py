@@ -48,11 +48,11 @@ def asked(
     call = learner if _takes_arrays(learner) else _batched(learner, name, (*trial[0].shape[1:], channel[1]))
 
     def ask(x: Floats, y: Floats, q: Floats) -> Floats:
-        found = np.empty(len(x))
+        answers = np.empty(len(x))
         for begin in range(0, len(x), CHUNK):
             rows = slice(begin, begin + CHUNK)
-            found[rows] = _checked(call, name, x[rows], y[rows], q[rows], channel)
-        return np.nan_to_num(found, nan=1e30, posinf=1e30, neginf=-1e30)
+            answers[rows] = _checked(call, name, x[rows], y[rows], q[rows], channel)
+        return np.nan_to_num(answers, nan=1e30, posinf=1e30, neginf=-1e30)
 
     x, y, q = trial
     first, again = ask(x, y, q), ask(x[::-1], y[::-1], q[::-1])[::-1]
@@ -123,12 +123,12 @@ def _checked(call: Callable[..., Any], name: str, x: Floats, y: Floats, q: Float
     labels = np.zeros((*y.shape, outputs))
     labels[..., at] = y
     try:
-        found = np.asarray(call(x, labels, q))
+        answers = np.asarray(call(x, labels, q))
     except Exception as error:
         raise LearnerError(f"{name} raised {type(error).__name__}: {error}") from error
-    if found.shape[1:] == (x.shape[1] + 1, outputs):  # from every prefix: the last one has seen the whole context
-        found = found[:, -1]
-    if found.shape != (CHUNK, outputs) or not jnp.issubdtype(found.dtype, jnp.floating):
+    if answers.shape[1:] == (x.shape[1] + 1, outputs):  # from every prefix: the last one has seen the whole context
+        answers = answers[:, -1]
+    if answers.shape != (CHUNK, outputs) or not jnp.issubdtype(answers.dtype, jnp.floating):
         wanted = f"floats ({CHUNK}, {outputs})"
-        raise LearnerError(f"{name} answered {CHUNK} prompts with {found.dtype} {found.shape}, not {wanted}")
-    return found[:size, at].astype(np.float64)
+        raise LearnerError(f"{name} answered {CHUNK} prompts with {answers.dtype} {answers.shape}, not {wanted}")
+    return answers[:size, at].astype(np.float64)

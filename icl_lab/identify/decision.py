@@ -114,8 +114,8 @@ def described(fit: Fit, steps: int | tuple[int, ...] | None = None) -> str:
     """``GD++, 2 steps``, or several that may stand in the place of those of the fit."""
     model = fit.model
     many = steps if isinstance(steps, tuple) else (model.steps,)
-    said = " or ".join(filter(None, (", ".join(map(str, many[:-1])), str(many[-1]))))
-    counted = f", {said} {model.unit}{'s' * (many[-1] > 1)}" if many[-1] else ""
+    numbers = " or ".join(filter(None, (", ".join(map(str, many[:-1])), str(many[-1]))))
+    counted = f", {numbers} {model.unit}{'s' * (many[-1] > 1)}" if many[-1] else ""
     return f"{model.family}{counted}{' of their own' if model.own else ''}"
 
 
@@ -216,24 +216,24 @@ def equal(a: Fit, b: Fit) -> bool:
 
 def classes(fits: Sequence[Fit]) -> list[list[Fit]]:
     """Fits that are together, directly or through others, best class first."""
-    left, found = list(fits), []
+    left, groups = list(fits), []
     while left:
         one = [left.pop(0)]
         for member in one:
             joined = [fit for fit in left if together(member, fit)]
             one.extend(joined)
             left = [fit for fit in left if all(fit is not other for other in joined)]
-        found.append(one)
-    return found
+        groups.append(one)
+    return groups
 
 
 def ladder(fits: Sequence[Fit]) -> dict[float, str | None]:
     """The smallest model within each bound, of equally small ones the best."""
-    found: dict[float, str | None] = {}
+    rungs: dict[float, str | None] = {}
     for bound in LADDER:
         within = [fit for fit in fits if fit.residual <= bound]
-        found[bound] = described(min(within, key=lambda fit: (fit.model.size, fit.residual))) if within else None
-    return found
+        rungs[bound] = described(min(within, key=lambda fit: (fit.model.size, fit.residual))) if within else None
+    return rungs
 
 
 def differ_most(a: Fit, b: Fit, target: Floats, spectra: Floats) -> str:

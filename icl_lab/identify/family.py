@@ -118,13 +118,13 @@ class Family:
 
 def containers(families: Mapping[str, Family]) -> dict[str, set[str]]:
     """Of every family, the names of those that contain it, directly or through others."""
-    found: dict[str, set[str]] = {name: set() for name in families}
+    holders: dict[str, set[str]] = {name: set() for name in families}
     for _ in families:  # as often as a chain can be long
         for name, family in families.items():
             for inner in family.contains:
-                if inner in found:
-                    found[inner] |= {name} | found[name]
-    return found
+                if inner in holders:
+                    holders[inner] |= {name} | holders[name]
+    return holders
 
 
 Response = Callable[..., Floats]

@@ -55,10 +55,10 @@ def chebyshev(l: Floats, steps: int, high: Floats, ratio: Floats) -> Floats:  # 
 
 def gd_plus_plus(l: Floats, steps: int, *numbers: Floats) -> Floats:  # noqa: E741
     """The recurrence of ``icl_lab.theory.residual_factor``; shared (e, g), or e_1 .. e_K and g_1 .. g_(K - 1)."""
-    own = len(numbers) > 2
+    separate = len(numbers) > 2
     r, seen = np.ones_like(l), l
     for k in range(steps):
-        e, g = (numbers[k], numbers[steps + k] if k < steps - 1 else 0.0) if own else numbers
+        e, g = (numbers[k], numbers[steps + k] if k < steps - 1 else 0.0) if separate else numbers
         r, seen = r * (1 - e * seen), seen * (1 - g * seen) ** 2
     return (1 - r) / l
 
@@ -150,8 +150,8 @@ def _stepwise(name: str, response, second: Parameter, steps: Sequence[int]) -> F
 
 def _gd_family() -> Family:
     shared = filter_family("GD", [RATE], gd, steps=(2, 3, 4, 5, 6, 7, 8, 10, 12, 16)).models
-    own = tuple(_own("GD", gd, k, (RATE,) * k, 0) for k in (2, 3, 4, 5))
-    return _family("GD", (_one_step("GD"), *shared, *own), ("Newton", "heavy ball", "Chebyshev"))
+    separate = tuple(_own("GD", gd, k, (RATE,) * k, 0) for k in (2, 3, 4, 5))
+    return _family("GD", (_one_step("GD"), *shared, *separate), ("Newton", "heavy ball", "Chebyshev"))
 
 
 def _real_roots(theta: Floats) -> tuple[str, ...]:
@@ -162,8 +162,8 @@ def _real_roots(theta: Floats) -> tuple[str, ...]:
 def _gdpp_family() -> Family:
     shared = _stepwise("GD++", gd_plus_plus, GAMMA, (2, 3, 4, 5, 6, 8, 10, 12)).models
     shared = tuple(dataclasses.replace(one, also=_real_roots) if one.steps == 2 else one for one in shared)
-    own = tuple(_own("GD++", gd_plus_plus, k, (RATE,) * k + (GAMMA,) * (k - 1), k - 1) for k in (2, 3, 4, 5))
-    return _family("GD++", shared + own, ("GD",))
+    separate = tuple(_own("GD++", gd_plus_plus, k, (RATE,) * k + (GAMMA,) * (k - 1), k - 1) for k in (2, 3, 4, 5))
+    return _family("GD++", shared + separate, ("GD",))
 
 
 def _chebyshev_family() -> Family:

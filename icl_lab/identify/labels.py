@@ -141,10 +141,10 @@ def identify_classifier(
         raise LearnerError(
             f"learner is a {type(learner).__name__}, not a function (x, labels, x_query) -> (B, {labels})"
         )
-    said = _asked(learner, on)
-    if total_variation(said[::-1], _asked(learner, on.take(slice(None, None, -1)))) > EXACT:
+    answers = _asked(learner, on)
+    if total_variation(answers[::-1], _asked(learner, on.take(slice(None, None, -1)))) > EXACT:
         raise LearnerError("learner answers the same prompts differently when they are asked in another order")
-    return decided(said, on, _structure(lambda prompts: _asked(learner, prompts), said, on, rng))
+    return decided(answers, on, _structure(lambda prompts: _asked(learner, prompts), answers, on, rng))
 
 
 def label_battery(
@@ -162,14 +162,14 @@ def label_battery(
             raise ValueError(f"sampler must be a function (key, batch) -> Sample with latent labels, got {wrong}")
         x, c = np.asarray(sample.prompt.x, float), np.asarray(sample.latent["labels"])
         if x.shape != (count, n, d) or c.shape != (count, n) or not 0 <= c.min() <= c.max() < labels:
-            said = f"x {x.shape}, labels {c.shape} up to {c.max()}"
-            raise ValueError(f"sampler must draw x {count, n, d} and labels {count, n} below {labels}, got {said}")
+            shapes = f"x {x.shape}, labels {c.shape} up to {c.max()}"
+            raise ValueError(f"sampler must draw x {count, n, d} and labels {count, n} below {labels}, got {shapes}")
     example = x[np.arange(count), rng.integers(n, size=count)]
     step = rng.normal(size=example.shape)
     step *= np.exp(rng.uniform(np.log(NEAR[0]), np.log(NEAR[1]), (count, 1))) / np.linalg.norm(
         step, axis=1, keepdims=True
     )
-    kind = np.arange(count)[:, None] // 4 % 3  # alike in both halves, and for both laws
+    kind = np.arange(count)[:, None] // 4 % 3  # alike in both halves, and for both distributions
     near = example + np.sqrt((x**2).sum(2).mean()) * step
     return LabelPrompts(x, c, np.choose(kind, (example, near, np.roll(x[:, 0], 1, 0))), labels), rng
 
@@ -200,7 +200,7 @@ def decided(said: Floats, on: LabelPrompts, structure: dict[str, float]) -> Iden
     return IdentifiedLabels("identified", named.family, (named.family, *same), tuple(fits), structure, "")
 
 
-def _fitted(name: str, said: Floats, judged: Floats, on: LabelPrompts, other: LabelPrompts) -> LabelFit:
+def _fitted(name: str, target: Floats, judged: Floats, on: LabelPrompts, other: LabelPrompts) -> LabelFit:
     """The best numbers on the grids, one at a time where there are two, then thrice on finer ones around the best."""
     family = LABEL_FAMILIES[name]
     grids = list(family.grids(on))
@@ -209,7 +209,7 @@ def _fitted(name: str, said: Floats, judged: Floats, on: LabelPrompts, other: La
     for turn in range(len(grids) + 3):
         for k, (parameter, grid) in enumerate(zip(family.parameters, grids)):
             tried = (family.predict(on, *best[:k], value, *best[k + 1 :]) for value in grid)
-            losses = np.array([total_variation(said, one) for one in tried])
+            losses = np.array([total_variation(target, one) for one in tried])
             at = int(losses.argmin())
             best[k] = float(grid[at])
             if turn < len(grids):
@@ -222,7 +222,7 @@ def _fitted(name: str, said: Floats, judged: Floats, on: LabelPrompts, other: La
 
 
 def _structure(
-    ask: Callable[[LabelPrompts], Floats], said: Floats, on: LabelPrompts, rng: np.random.Generator
+    ask: Callable[[LabelPrompts], Floats], unchanged: Floats, on: LabelPrompts, rng: np.random.Generator
 ) -> dict[str, float]:
     """By property, the change of the answers under a random renaming, order, rotation, and with another query."""
     count, n, d = on.x.shape
@@ -237,20 +237,20 @@ def _structure(
         "rotation": ask(dataclasses.replace(on, x=on.x @ turn, q=(on.q[:, None] @ turn)[:, 0])),
         "query_independence": ask(dataclasses.replace(on, q=np.roll(on.q, 1, 0))),
     }
-    return {name: total_variation(said, answers) for name, answers in changed.items()}
+    return {name: total_variation(unchanged, answers) for name, answers in changed.items()}
 
 
 def _asked(learner: Callable[..., Any], on: LabelPrompts) -> Floats:
     """(B, C) probabilities that a learner answers."""
     try:
-        found = np.asarray(learner(on.x, on.labels, on.q))
+        logits = np.asarray(learner(on.x, on.labels, on.q))
     except Exception as error:  # whatever a foreign function raises
         raise LearnerError(f"learner raised {type(error).__name__}: {error}") from error
     wanted = (len(on.x), on.count)
-    if found.shape != wanted or found.dtype.kind != "f":
+    if logits.shape != wanted or logits.dtype.kind != "f":
         raise LearnerError(
-            f"learner answered {len(on.x)} prompts with {found.dtype} {found.shape}, not floats {wanted}"
+            f"learner answered {len(on.x)} prompts with {logits.dtype} {logits.shape}, not floats {wanted}"
         )
-    if np.isnan(found).any() or np.isposinf(found).any() or np.isneginf(found).all(1).any():
+    if np.isnan(logits).any() or np.isposinf(logits).any() or np.isneginf(logits).all(1).any():
         raise LearnerError("learner answers with NaN, with plus infinity, or with minus infinity for all labels")
-    return softmax(found.astype(np.float64))
+    return softmax(logits.astype(np.float64))

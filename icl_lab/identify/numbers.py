@@ -14,10 +14,10 @@ DETERMINED = 10.0
 
 def fit_of(name: str, decided: Decided, noise: float) -> Fit | None:
     """The fit of a family that a decision leaves, or would, if it was the only family."""
-    here = [fit for fit in decided.fits if fit.model.family == name]
-    here = here or [fit for fit in decided.fits if name in decision.names_of(fit)]
-    here = here or decision.remaining([fit for fit in decided.every if fit.model.family == name], noise)
-    return here[0] if here else None
+    fits = [fit for fit in decided.fits if fit.model.family == name]
+    fits = fits or [fit for fit in decided.fits if name in decision.names_of(fit)]
+    fits = fits or decision.remaining([fit for fit in decided.every if fit.model.family == name], noise)
+    return fits[0] if fits else None
 
 
 def scatter(
@@ -31,8 +31,8 @@ def scatter(
             fit = fit_of(name, one, noise)
             steps |= {fit.model.steps} if fit else set()
             thetas += [fit.theta for fit in one.every if fit.model.key == named.model.key]
-    told = [reported(dataclasses.replace(named, theta=theta), setting) for theta in thetas]
-    intervals = {key: (min(one[key] for one in told), max(one[key] for one in told)) for key in told[0]}
+    reports = [reported(dataclasses.replace(named, theta=theta), setting) for theta in thetas]
+    intervals = {key: (min(one[key] for one in reports), max(one[key] for one in reports)) for key in reports[0]}
     loose = set()
     for key, p in zip(intervals, named.model.parameters, strict=True):
         low, high = intervals[key]
@@ -46,11 +46,11 @@ def reported(fit: Fit, setting: Setting) -> dict[str, float]:
     """Parameters in the units of the caller; those of a step are numbered from 1."""
     units, n = setting.units, setting.battery.x.shape[1]
     names = [p.name for p in fit.model.parameters]
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for i, (p, value) in enumerate(zip(fit.model.parameters, fit.theta, strict=True), 1):
         many, k = names.count(p.name) > 1, names[:i].count(p.name)
         factor = units.eigenvalue**p.eigenvalue * float(n) ** p.examples * units.label**p.labels
-        found[f"{p.name} {k}" if many else p.name] = float(value) * factor
-    if "power" in found:  # of the covariance, whose unit the rate then takes on too
-        found["learning_rate"] *= units.eigenvalue ** -found["power"]
-    return found
+        values[f"{p.name} {k}" if many else p.name] = float(value) * factor
+    if "power" in values:  # of the covariance, whose unit the rate then takes on too
+        values["learning_rate"] *= units.eigenvalue ** -values["power"]
+    return values

@@ -42,8 +42,8 @@ def one_member(
     found = with_mixed_examples(ask, found, setting)
     out = refusal.excluded(about, setting.families, asymmetry, exact, setting.battery.tasks is not None)
     fits, free, unfitted = all_fits(found, [name for name in setting.families if name not in out], setting)
-    on, there = at(decision.BEYOND, decision.BEYOND)
-    fits = [dataclasses.replace(fit, beyond=_miss(fit, there, on)) for fit in fits]
+    on, responses = at(decision.BEYOND, decision.BEYOND)
+    fits = [dataclasses.replace(fit, beyond=_miss(fit, responses, on)) for fit in fits]
     fits, collapsed = _without_collapsed(fits, out, found, setting)
     out |= collapsed
     best: dict[str, Fit] = {}
@@ -57,28 +57,28 @@ def one_member(
         return refused()
     forced = refusal.evidence(about, asymmetry, setting.battery.q.shape[2], exact)
     bare = any(fit.model.scaled and not fit.model.parameters for fit in decided.fits)  # zero, mean, last label
-    made = {} if forced or bare else stability.decisions(fits, found, setting.battery)
+    decisions = {} if forced or bare else stability.decisions(fits, found, setting.battery)
     holders = containers(setting.families)
     inside = {name: {one for one, held in holders.items() if name in held} for name in setting.families}
     kept = {
-        name: stability.shares(made, name, inside)
+        name: stability.shares(decisions, name, inside)
         for name in _candidates(decided, setting.families, holders, set(out))
         if decided.keeps(name, inside)
     }
-    lasting = {name: stability.stability(kept[name]) if made else decision.DEVIATIONS[-1] for name in kept}
+    lasting = {name: stability.stability(kept[name]) if decisions else decision.DEVIATIONS[-1] for name in kept}
     stable = tuple(name for name, most in lasting.items() if most >= decision.STABLE)
     trials = refusal.trials(best, out, decided, stable, kept)
     if not stable:
-        wavering = _wavering(decided, made, setting.families)
-        rival = next((fit for one in made[decision.STABLE] for fit in one.fits[:1]
+        wavering = _wavering(decided, decisions, setting.families)
+        rival = next((fit for one in decisions[decision.STABLE] for fit in one.fits[:1]
                       if not decision.together(fit, decided.fits[0])), decided.fits[-1])  # fmt: skip
         rival = best.get(rival.model.family, rival)
         spectra, first = setting.battery.take(JUDGE).plain.eigenvalues, decided.fits[0]
-        said = decision.differ_most(first, rival, found.mean[JUDGE], spectra) if rival is not first else (
+        cause = decision.differ_most(first, rival, found.mean[JUDGE], spectra) if rival is not first else (
             f"{decision.described(first)} is {first.residual:.3f} away, and deviations of .01 leave no name"
         )  # fmt: skip
         return member(
-            verdict="not separable", equals=wavering, residual=decided.fits[0].residual, reason=said, trials=trials,
+            verdict="not separable", equals=wavering, residual=decided.fits[0].residual, reason=cause, trials=trials,
             stability=max(lasting.values(), default=0.0), fits=tuple(fits),
         )  # fmt: skip
     named = numbers.fit_of(stable[0], decided, found.noise) or decided.fits[0]
@@ -86,13 +86,13 @@ def one_member(
         away, factor = named.beyond, decision.BEYOND
         if named.model.size >= decision.FLEXIBLE and away <= decision.NAMED:
             factor = decision.FAR_BEYOND
-            on, there = at(factor, factor)
-            away = _miss(named, there, on)
+            on, responses = at(factor, factor)
+            away = _miss(named, responses, on)
         if away > decision.NAMED:
             return refused(f"a filter that {decision.described(named)} approximates: it is {named.residual:.3f} away "
                            f"in training, {away:.3f} on inputs times {factor:g}")  # fmt: skip
     limits, doubled = _range(at, named, tuple(best.values())) if ranges else ((None, None), {})
-    steps, intervals, loose = numbers.scatter(named, stable[0], made, inside, found.noise, setting)
+    steps, intervals, loose = numbers.scatter(named, stable[0], decisions, inside, found.noise, setting)
     return member(
         verdict="identified", family=stable[0], equals=stable, steps=steps, residual=named.residual,
         parameters={k: v for k, v in numbers.reported(named, setting).items() if k not in loose}, intervals=intervals,
@@ -106,20 +106,20 @@ def _candidates(
     decided: Decided, families: Mapping[str, Family], holders: Mapping[str, set[str]], out: set[str]
 ) -> list[str]:
     """Names of the classes, then of families that contain one and could be this learner, in the order of families."""
-    own = [name for name in families if any(name in one for one in decided.names)]
+    left = [name for name in families if any(name in one for one in decided.names)]
     without = {name for fit in decided.fits if abs(fit.gain - 1) <= decision.GAINED
                for name in decision.names_of(fit)}  # fmt: skip
-    own = [name for name in own if name in without] or own  # an explanation that needs no gain is the better one
-    return own + [
-        name for name in families if name not in own and name not in out and any(name in holders[one] for one in own)
+    left = [name for name in left if name in without] or left  # an explanation that needs no gain is the better one
+    return left + [
+        name for name in families if name not in left and name not in out and any(name in holders[one] for one in left)
     ]
 
 
 def _wavering(
-    decided: Decided, made: Mapping[float, Sequence[Decided]], families: Mapping[str, Family]
+    decided: Decided, decisions: Mapping[float, Sequence[Decided]], families: Mapping[str, Family]
 ) -> tuple[str, ...]:
     """The names between which deviations of a hundredth make the decision waver: each in a tenth of them at least."""
-    some = made[decision.STABLE]
+    some = decisions[decision.STABLE]
     often = lambda name: sum(any(name in one for one in d.names) for d in some) >= 0.1 * len(some)  # noqa: E731
     return tuple(name for name in families if any(name in one for one in decided.names) or often(name))
 
@@ -183,7 +183,7 @@ def _models(family: Family, setting: Setting, asymmetry: float) -> Sequence[Mode
 
 
 def _without_collapsed(
-    fits: Sequence[Fit], out: Mapping[str, str], found: Answers, setting: Setting
+    fits: Sequence[Fit], out: Mapping[str, str], responses: Answers, setting: Setting
 ) -> tuple[list[Fit], dict[str, str]]:
     """Fits without those that are, at their parameters, a family that they contain and the structure excludes."""
     holders = containers(setting.families)
@@ -191,7 +191,7 @@ def _without_collapsed(
     inner = [name for name in out if holders[name] & close and not setting.families[name].of_set]
     if not inner:
         return list(fits), {}
-    others, _, _ = all_fits(found, inner, setting, roughly=True)
+    others, _, _ = all_fits(responses, inner, setting, roughly=True)
     gone: dict[str, str] = {}
     left = []
     for fit in fits:
@@ -207,30 +207,30 @@ def _without_collapsed(
 
 
 def _refused(
-    member: partial, fits: list[Fit], out: Mapping[str, str], found: Answers, asymmetry: float,
-    about: Mapping[str, float], free: float, setting: Setting, said: str = "",
+    member: partial, fits: list[Fit], out: Mapping[str, str], responses: Answers, asymmetry: float,
+    about: Mapping[str, float], free: float, setting: Setting, description: str = "",
 ) -> Member:  # fmt: skip
     """None of these, with the nearest of all families, also of those that are excluded."""
-    rest = [name for name in out if not setting.families[name].of_set or setting.battery.tasks is not None]
-    others, _, _ = all_fits(found, rest, setting, roughly=True)
+    names = [name for name in out if not setting.families[name].of_set or setting.battery.tasks is not None]
+    others, _, _ = all_fits(responses, names, setting, roughly=True)
     nearest = refusal.nearest([*fits, *others], asymmetry)
     far = [fit for fit in fits if fit.residual > decision.NAMED and fit.model.size < 2 and not fit.model.scaled]
     fit_on, judge, wide = setting.battery.take(FIT), setting.battery.take(JUDGE), (-20.0, 20.0)
-    again = [(fitted(fit.model, fit_on, found.mean[FIT], {}, wide, roughly=True), fit.raw) for fit in far]
-    multiples = [judged(one, judge, found.mean[JUDGE], found.raw[JUDGE], raw) for one, raw in again]
+    again = [(fitted(fit.model, fit_on, responses.mean[FIT], {}, wide, roughly=True), fit.raw) for fit in far]
+    multiples = [judged(one, judge, responses.mean[JUDGE], responses.raw[JUDGE], raw) for one, raw in again]
     multiple = refusal.nearest(multiples, asymmetry)
-    reason = refusal.reason(nearest, multiple, out, asymmetry, about, free, said)
+    reason = refusal.reason(nearest, multiple, out, asymmetry, about, free, description)
     best = {fit.model.family: fit for fit in sorted([*others, *fits], key=lambda fit: -fit.residual)}
     return member(
         verdict="none of these", residual=refusal.distance(nearest, asymmetry), reason=reason, fits=tuple(fits),
         nearest=decision.described(nearest) if nearest else None, closest=nearest,
-        trials=refusal.trials(best, out, stability.decide(fits, found.noise), (), {}),
+        trials=refusal.trials(best, out, stability.decide(fits, responses.noise), (), {}),
     )  # fmt: skip
 
 
-def _free(found: Answers, on: Battery, kind: str) -> float:
+def _free(responses: Answers, on: Battery, kind: str) -> float:
     """Residual of the best filter of any form; of centred prompts without the mean of labels, where that is closer."""
-    seen, mean = getattr(on, kind), found.mean
+    seen, mean = getattr(on, kind), responses.mean
     errors = free_filter(seen, mean, FIT, JUDGE)
     if kind == "centred":
         less = mean - on.y.mean(1)[:, None]
@@ -250,10 +250,10 @@ def at_factors(ask: Ask, setting: Setting) -> At:
     return cache(at)
 
 
-def _miss(fit: Fit, found: Answers, on: Battery) -> float:
+def _miss(fit: Fit, responses: Answers, on: Battery) -> float:
     """Median distance of a model, parameters and gain fixed, from what a learner answers there."""
     g = fit.gain * predicted(fit.model, fit.theta, on)
-    return float(np.median(relative(g, found.raw if fit.raw else found.mean)))
+    return float(np.median(relative(g, responses.raw if fit.raw else responses.mean)))
 
 
 def _range(at: At, named: Fit, ranked: Sequence[Fit]) -> tuple[tuple[float | None, float | None], dict[str, float]]:
@@ -265,11 +265,11 @@ def _range(at: At, named: Fit, ranked: Sequence[Fit]) -> tuple[tuple[float | Non
         for factor in FACTORS:
             if failed and (factor > 2 or not inputs):
                 break
-            on, found = at(factor if inputs else 1.0, factor)  # y = X w follows the inputs
-            asymmetric = not named.raw and float(np.median(found.asymmetry)) > decision.ASYMMETRY
-            failed = failed or asymmetric or _miss(named, found, on) > decision.NAMED
+            on, responses = at(factor if inputs else 1.0, factor)  # y = X w follows the inputs
+            asymmetric = not named.raw and float(np.median(responses.asymmetry)) > decision.ASYMMETRY
+            failed = failed or asymmetric or _miss(named, responses, on) > decision.NAMED
             limit = limit if failed else factor
             if inputs and factor == 2:
-                doubled = {fit.model.family: _miss(fit, found, on) for fit in ranked}
+                doubled = {fit.model.family: _miss(fit, responses, on) for fit in ranked}
         limits.append(limit)
     return (limits[0], limits[1]), doubled

@@ -68,11 +68,11 @@ def noise_adaptive(theta: Floats, on: Battery) -> Floats:
 def softmax_heads(theta: Floats, on: Battery) -> Floats:
     """sum_h c_h sum_i softmax_i(b_h x_i.x_q) y_i; theta is b_1 .. b_H, c_1 .. c_H."""
     overlap, heads = on.q @ on.x.swapaxes(1, 2), theta.shape[1] // 2  # (C, Q, N)
-    found = np.zeros((len(theta), *on.q.shape[:2]))
+    total = np.zeros((len(theta), *on.q.shape[:2]))
     for h in range(heads):
         weights = softmax(theta[:, h, None, None, None] * overlap)
-        found = found + theta[:, heads + h, None, None] * (weights @ on.y[..., None])[..., 0]
-    return found
+        total = total + theta[:, heads + h, None, None] * (weights @ on.y[..., None])[..., 0]
+    return total
 
 
 def smoothing(theta: Floats, on: Battery) -> Floats:

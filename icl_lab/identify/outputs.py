@@ -66,8 +66,8 @@ def _one_row(rows: Sequence[Member]) -> Member:
     elif shared := [name for name in worst.equals if all(name in row.equals for row in rows)]:
         stability = min(row.stability for row in rows)
         return dataclasses.replace(worst, family=shared[0], equals=tuple(shared), stability=stability)
-    said = "; ".join(f"output {k}: {row.family or row.verdict}" for k, row in enumerate(rows))
+    reason = "; ".join(f"output {k}: {row.family or row.verdict}" for k, row in enumerate(rows))
     return dataclasses.replace(
         worst, verdict="mixed", family=None, equals=(), steps=None, parameters={}, intervals={}, gain=None,
-        reason=said, stability=0.0,
+        reason=reason, stability=0.0,
     )  # fmt: skip

@@ -31,8 +31,8 @@ def draw(words: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
         top.fill_between(grid, line - width, line + width, color="0.85", lw=0)
     top.plot(grid, r.T, color="0.6", lw=2.2)
     top.plot([], [], color="0.6", lw=2.2, label="measured, a line a member")
-    for curve, said, (color, dash) in zip(arrays["curves"], words["curves"], CURVES):
-        top.plot(arrays["dense"], curve, color=color, linestyle=dash, label=said)
+    for curve, label, (color, dash) in zip(arrays["curves"], words["curves"], CURVES):
+        top.plot(arrays["dense"], curve, color=color, linestyle=dash, label=label)
     top.axvspan(low, high, alpha=0.08, label="eigenvalues of training")
     inside = r[:, (grid < 1.5 * high) & np.isfinite(r).all(0)]
     top.set(xscale="log", xlabel="eigenvalue of X$^T$X/N", ylabel="residual factor $1 - \\lambda h(\\lambda)$")
@@ -41,14 +41,14 @@ def draw(words: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
     top.legend(loc="best")
     names = words["families"][:16]
     place = np.arange(len(names))
-    for shift, name, said, look in (
+    for shift, name, label, look in (
         (-0.15, "residual", "training prompts", {"color": "#0072B2", "marker": "o"}),
         (0.15, "doubled", "inputs twice as large", {"color": "#D55E00", "marker": "s"}),
     ):
         values = np.clip(arrays[name][:16], LEAST, MOST)
-        bottom.plot(values, place + shift, linestyle="", label=said, **look, clip_on=False)
-    for value, said, style in ((words["noise"], "noise", ":"), (words["asymmetry"], "asymmetry", "--")):
-        bottom.axvline(max(value, LEAST), ls=style, color="k", lw=0.8, label=said)
+        bottom.plot(values, place + shift, linestyle="", label=label, **look, clip_on=False)
+    for value, label, style in ((words["noise"], "noise", ":"), (words["asymmetry"], "asymmetry", "--")):
+        bottom.axvline(max(value, LEAST), ls=style, color="k", lw=0.8, label=label)
     bottom.axvline(NAMED, color="0.6", lw=2.5, zorder=0, label="a name needs less")
     bottom.set_title("distance of every family", loc="left")
     short = "\n* larger models of this family were not fitted: a smaller algorithm suffices"
@@ -60,7 +60,7 @@ def draw(words: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
 
 
 def draw_distances(headline: str, panels: Mapping[str, tuple[Mapping[str, float], float]]) -> Any:
-    """A matplotlib ``Figure`` with a panel below the other: by title, distances by name, and the largest that counts as none."""
+    """A ``Figure`` with a panel below the other: by title, distances by name, and the largest that counts as none."""
     figure = notebook.figure(figsize=(5.5, 4.2), layout="constrained")
     rows = figure.subplots(len(panels), 1, sharex=True, height_ratios=[len(values) for values, _ in panels.values()])
     for axes, (title, (values, most)) in zip(rows, panels.items()):

@@ -214,14 +214,14 @@ def answers(ask: Callable[[Floats, Floats, Floats], Floats], on: Battery, turns:
     """Symmetrises a learner (``in_units``) over the rotations of ``rotations``."""
     c, queries, d = on.q.shape
     n, every = on.x.shape[1], np.concatenate([np.eye(d)[None], turns.reshape(-1, d, d)])
-    found = np.empty((c, queries, len(every), 2))
+    f = np.empty((c, queries, len(every), 2))
     for begin in range(0, c, 8):
         rows = slice(begin, begin + 8)
-        x = np.broadcast_to((on.x[rows, None] @ every)[:, None, :, None], (*found[rows].shape, n, d))
-        q = np.broadcast_to((on.q[rows, :, None, None] @ every)[..., 0, :][:, :, :, None], (*found[rows].shape, d))
-        y = np.broadcast_to(on.y[rows, None, None, None] * np.array([[1.0], [-1.0]]), (*found[rows].shape, n))
-        found[rows] = ask(x.reshape(-1, n, d), y.reshape(-1, n), q.reshape(-1, d)).reshape(found[rows].shape)
-    turned = found[:, :, 1:]
+        x = np.broadcast_to((on.x[rows, None] @ every)[:, None, :, None], (*f[rows].shape, n, d))
+        q = np.broadcast_to((on.q[rows, :, None, None] @ every)[..., 0, :][:, :, :, None], (*f[rows].shape, d))
+        y = np.broadcast_to(on.y[rows, None, None, None] * np.array([[1.0], [-1.0]]), (*f[rows].shape, n))
+        f[rows] = ask(x.reshape(-1, n, d), y.reshape(-1, n), q.reshape(-1, d)).reshape(f[rows].shape)
+    turned = f[:, :, 1:]
     halves = ((turned[..., 0] - turned[..., 1]) / 2).reshape(c, queries, 2, -1).mean(-1)
     mean = halves.mean(-1)
     off = np.stack([turned[..., 0] - mean[..., None], turned[..., 1] + mean[..., None]])
@@ -229,7 +229,7 @@ def answers(ask: Callable[[Floats, Floats, Floats], Floats], on: Battery, turns:
     asymmetry = np.sqrt((off**2).sum((0, 2, 3))) / np.maximum(size, 1e-300)
     noise = np.linalg.norm(halves[..., 0] - halves[..., 1], axis=1) / 2
     noise = float(np.median(noise / np.maximum(np.linalg.norm(mean, axis=1), 1e-300)))
-    return Answers(found[:, :, 0, 0], mean, noise, asymmetry)
+    return Answers(f[:, :, 0, 0], mean, noise, asymmetry)
 
 
 def over_examples(ask: Ask, on: Battery, rng: np.random.Generator, turns: int = 32) -> Floats:

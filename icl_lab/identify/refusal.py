@@ -65,19 +65,19 @@ def reason(
     if near is None:
         return f"{said}no family has this structure"
     away, training = distance(near, asymmetry), float(np.median(near.errors[::2]))
-    told = first or f"the nearest, {decision.described(near)}, is {away:.3f} away"
+    description = first or f"the nearest, {decision.described(near)}, is {away:.3f} away"
     if not first and asymmetry <= decision.ASYMMETRY and abs(training - away) > 0.2 * away:
         bar = f", where a name may leave {decision.NAMED}" if away <= decision.NAMED < training else ""
-        told += f" ({training:.3f} on training prompts{bar})"
+        description += f" ({training:.3f} on training prompts{bar})"
     if not first and near.model.family in out:
-        told += f"; excluded, since {out[near.model.family]}"
+        description += f"; excluded, since {out[near.model.family]}"
     if multiple is not None and distance(multiple, asymmetry) < away:
-        told += (
+        description += (
             f"; {multiple.gain:.3g} times {decision.described(multiple)} is {distance(multiple, asymmetry):.3f} away"
         )
     roughly = f"; roughly {decision.described(near)}" if decision.NAMED < away <= decision.ROUGHLY else ""
     bound = f"; a filter of any form: {free:.3f}" if free < away and asymmetry <= decision.ASYMMETRY else ""
-    return f"{said}{told}{roughly}{bound}"
+    return f"{said}{description}{roughly}{bound}"
 
 
 def trials(
@@ -86,29 +86,29 @@ def trials(
 ) -> dict[str, str]:  # fmt: skip
     """By family, nearest first: its best model, how far it is, and what became of it."""
     left = {fit.model.family for fit in decided.fits}
-    found = {}
+    outcomes = {}
     for name, fit in sorted(best.items(), key=lambda pair: pair[1].residual):
         gain = "" if fit.model.scaled or abs(fit.gain - 1) < 1e-3 else f", gain {fit.gain:.3f}"
-        what = f"{decision.described(fit)}, {fit.residual:.4f} away{gain}: "
+        outcome = f"{decision.described(fit)}, {fit.residual:.4f} away{gain}: "
         if name in out:
-            what += out[name]
+            outcome += out[name]
         elif stable and name == stable[0]:
-            what += "named"
+            outcome += "named"
         elif name in stable:
-            what += "equal, or contains it"
+            outcome += "equal, or contains it"
         elif fit.residual > decision.NAMED:
-            what += f"further away than {decision.NAMED}"
+            outcome += f"further away than {decision.NAMED}"
         elif name in left:
-            what += "as close, but deviations of .01 change it"
+            outcome += "as close, but deviations of .01 change it"
         elif decided.fits and fit.model.size > decided.fits[0].model.size:
-            what += f"{decision.described(decided.fits[0])} has fewer numbers and is close enough"
+            outcome += f"{decision.described(decided.fits[0])} has fewer numbers and is close enough"
         else:
-            what += "others are closer"
+            outcome += "others are closer"
         shares = ", ".join(f"{d:g}: {s:.0%}" for d, s in zip(decision.DEVIATIONS, kept.get(name, ())))
-        found[name] = what + (f" (kept at deviations of {shares})" if shares else "")
+        outcomes[name] = outcome + (f" (kept at deviations of {shares})" if shares else "")
     for name, why in out.items():
-        found.setdefault(name, why)
-    return found
+        outcomes.setdefault(name, why)
+    return outcomes
 
 
 def evidence(about: Mapping[str, float], asymmetry: float, size: int, exact: float) -> str:

@@ -68,7 +68,7 @@ class Identified:
         lines = [f"member {member}: {_line(one)}", f"  asymmetry {one.asymmetry:.2g}, noise {one.noise:.2g}"]
         lines += [f"  {text}" for text in (one.evidence, one.reason) if text]
         width = max((len(name) for name in one.trials), default=0)
-        lines += [f"  {name:<{width}}  {what}" for name, what in one.trials.items()]
+        lines += [f"  {name:<{width}}  {outcome}" for name, outcome in one.trials.items()]
         if one.unfitted:
             lines.append(f"  larger models that could not replace a smaller one: {', '.join(one.unfitted)}")
         for name, (low, high) in one.intervals.items():
@@ -102,9 +102,9 @@ class Identified:
             missing = int(np.isnan(values).sum())
             none = f"; none for {missing} of {len(values)}" * (missing > 0)
             if missing < len(values):
-                said = "free filter's residual" if name == "free" else name
+                label = "free filter's residual" if name == "free" else name
                 worst = np.nanmin(values) if name == "stability" else np.nanmax(values)
-                lines.append(f"  {said}: median {np.nanmedian(values):.2g}, worst {worst:.2g}{none}")
+                lines.append(f"  {label}: median {np.nanmedian(values):.2g}, worst {worst:.2g}{none}")
         lines += self._of_the_agreeing()
         graded = (
             f"{k} {v['grade']}" + f" ({v['worst']:.1e})" * (not np.isnan(v["worst"]))
@@ -147,12 +147,12 @@ class Identified:
             loose = sorted({name for m in agreeing for name in m.intervals if name not in m.parameters})
             if loose:
                 lines.append(f"  not determined in some member: {', '.join(loose)}")
-            for what, said in (("range", "inputs"), ("label_range", "labels")):
+            for field, part in (("range", "inputs"), ("label_range", "labels")):
                 limits = [
-                    getattr(m, what) or 0 for m in agreeing if m.fit and not m.evidence
+                    getattr(m, field) or 0 for m in agreeing if m.fit and not m.evidence
                 ]  # zero is zero on all inputs
                 if limits:
-                    ends = [f"up to {said} times {x:g}" if x else "nowhere" for x in (np.median(limits), min(limits))]
+                    ends = [f"up to {part} times {x:g}" if x else "nowhere" for x in (np.median(limits), min(limits))]
                     lines.append(f"  holds {ends[0]} (median), {ends[1]} (smallest)")
         return lines
 
@@ -172,7 +172,7 @@ class Identified:
         residual = _medians(rivals, names)
         unfitted = {name for member in members for name in member.unfitted}
         having = {name: sum(name in one for one in rivals) for name in names}
-        said = [
+        captions = [
             f"{name}{'*' * (name in unfitted)}" + f" ({having[name]} of {len(members)})" * (having[name] < len(members))
             for name in names
         ]
@@ -182,7 +182,7 @@ class Identified:
         return {
             "headline": self._headline(),
             "curves": [f"{described(fit)} ({fit.residual:.3f})" for fit in shown],
-            "families": [said[k] for k in np.argsort(residual)],
+            "families": [captions[k] for k in np.argsort(residual)],
             "noise": float(np.median([m.noise for m in members])),
             "asymmetry": float(np.median([m.asymmetry for m in members])),
         }, {
@@ -229,12 +229,12 @@ def _line(member: Member) -> str:
 
 def _shown(member: Member) -> list[Fit]:
     """The named fit, and the best fits of two families that are not of its class; plain filters all."""
-    found, taken = [member.fit] if member.fit and _response(member.fit) else [], set(member.equals)
+    fits, taken = [member.fit] if member.fit and _response(member.fit) else [], set(member.equals)
     for fit in _ascending(member):
-        if fit.model.family not in taken and _response(fit) and len(found) < 3:
-            found.append(fit)
+        if fit.model.family not in taken and _response(fit) and len(fits) < 3:
+            fits.append(fit)
             taken.add(fit.model.family)
-    return found
+    return fits
 
 
 def _ascending(member: Member) -> list[Fit]:
@@ -243,10 +243,10 @@ def _ascending(member: Member) -> list[Fit]:
 
 def _best(member: Member) -> dict[str, float]:
     """The smallest residual of every family, ascending."""
-    found: dict[str, float] = {}
+    residuals: dict[str, float] = {}
     for fit in _ascending(member):
-        found.setdefault(fit.model.family, fit.residual)
-    return found
+        residuals.setdefault(fit.model.family, fit.residual)
+    return residuals
 
 
 def factor(fit: Fit | None, grid: Floats) -> Floats:

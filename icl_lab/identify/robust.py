@@ -13,8 +13,8 @@ EPS = float(np.finfo(float).eps)
 def huber(theta: Floats, on: Battery) -> Floats:
     """Residuals beyond the threshold count in proportion; theta is the threshold."""
     if on.x.shape[1] <= on.x.shape[2]:  # every label is met
-        found = (on.plain.weights / on.plain.eigenvalues[:, None]).sum(-1)
-        return np.broadcast_to(found, (len(theta), *found.shape))
+        predictions = (on.plain.weights / on.plain.eigenvalues[:, None]).sum(-1)
+        return np.broadcast_to(predictions, (len(theta), *predictions.shape))
     return (_fit(on.x, on.y, theta[:, 0]) @ on.q.swapaxes(1, 2)).swapaxes(0, 1)
 
 
@@ -33,9 +33,9 @@ def _fit(x: Floats, y: Floats, threshold: Floats) -> Floats:
     turned, outer = x.swapaxes(1, 2), (x[..., None] * x[..., None, :]).reshape(c, n, d * d)
 
     def gram(q: Floats) -> Floats:
-        found = (q @ outer).reshape(*q.shape[:2], d, d)
-        trace = np.trace(found, axis1=2, axis2=3)[..., None, None]
-        return found + d * EPS * np.where(trace > 0, trace, 1) * np.eye(d)
+        grams = (q @ outer).reshape(*q.shape[:2], d, d)
+        trace = np.trace(grams, axis1=2, axis2=3)[..., None, None]
+        return grams + d * EPS * np.where(trace > 0, trace, 1) * np.eye(d)
 
     def solved(matrix: Floats, right: Floats) -> Floats:
         return np.asarray(np.linalg.solve(matrix, (right @ x)[..., None])[..., 0], np.float64)

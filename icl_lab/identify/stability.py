@@ -90,9 +90,9 @@ def decisions(fits: Sequence[Fit], found: Answers, on: Battery) -> dict[float, l
     means, raws = found.mean + moved, found.raw + moved
     fit_on, judge = on.take(FIT), on.take(JUDGE)
     again = [_again(fit, fit_on, judge, means, raws) for fit in reachable]
-    made = [decide(row, found.noise, float(size)) for row, size in zip(zip(*again), sizes[:, 0, 0])]
+    outcomes = [decide(row, found.noise, float(size)) for row, size in zip(zip(*again), sizes[:, 0, 0])]
     many = len(patterns)
-    return {size: made[k * many : (k + 1) * many] for k, size in enumerate(decision.DEVIATIONS)}
+    return {size: outcomes[k * many : (k + 1) * many] for k, size in enumerate(decision.DEVIATIONS)}
 
 
 def _again(fit: Fit, on: Battery, judge: Battery, means: Floats, raws: Floats) -> list[Fit]:
@@ -127,9 +127,9 @@ def shares(made: Mapping[float, Sequence[Decided]], name: str, inside: Mapping[s
 
 def stability(kept: Sequence[float]) -> float:
     """The largest deviation up to which enough decisions keep a name; 0 where the smallest changes it."""
-    found = 0.0
+    largest = 0.0
     for size, share in zip(decision.DEVIATIONS, kept, strict=True):
         if share < decision.KEPT:
             break
-        found = size
-    return found
+        largest = size
+    return largest

@@ -53,7 +53,7 @@ def structure(ask: Ask, on: Battery, seed: int) -> dict[str, float]:
     basis = np.linalg.qr(np.concatenate([np.ones((n, 1)), rng.normal(size=(n, n - 1))], 1))[0][:, 1:]
     inner = np.ones((n, n)) / n + basis @ haar(rng, count, n - 1) @ basis.T
     shift, shifted = rng.normal(size=(count, 1)), x + rng.normal(size=(count, 1, d))
-    asked = {
+    prompts = {
         "": (x, y, q), "less": (x, y / 4, q), "other": (x, other, q), "sum": (x, (y + other) / 2**0.5, q),
         "more": (x, y, more), "both": (x, y, (q + more) / 2**0.5), "none": (x, y, 0 * q),
         "permutation": (np.take_along_axis(x, order[..., None], 1), np.take_along_axis(y, order, 1), q),
@@ -62,13 +62,13 @@ def structure(ask: Ask, on: Battery, seed: int) -> dict[str, float]:
         "inner": (inner @ x, (inner @ y[..., None])[..., 0], q), "labels": (x, y + shift, q), "inputs": (shifted, y, q),
         "moved": (np.roll(x, 1, 0), y, q), "one_step": (x + np.roll(x, 1, 0), y, q),
     }  # fmt: skip
-    stacked = [np.concatenate([one[part] for one in asked.values()]) for part in range(3)]
+    stacked = [np.concatenate([one[part] for one in prompts.values()]) for part in range(3)]
     plus, minus = (ask(stacked[0], sign * stacked[1], stacked[2]) for sign in (1, -1))
-    odd = dict(zip(asked, np.split((plus - minus) / 2, len(asked))))
+    odd = dict(zip(prompts, np.split((plus - minus) / 2, len(prompts))))
     f, size = odd[""], float(np.linalg.norm(plus[:count]))
     off = lambda difference, of=1.0: float(np.linalg.norm(difference) / max(of * size, 1e-300))  # noqa: E731
     total = float(np.linalg.norm(odd["sum"])) / max(size, 1e-300)
-    means = {name: one[1].mean(1) for name, one in asked.items()}
+    means = {name: one[1].mean(1) for name, one in prompts.items()}
     centred = [
         max(off(odd[name] - f - taken * (means[name] - means[""])) for name in ("inner", "labels", "inputs"))
         for taken in (0, 1)

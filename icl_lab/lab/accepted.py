@@ -24,8 +24,8 @@ def table() -> dict[str, dict[str, Any]]:
       ValueError: naming the file, where it is no such table.
     """
     try:
-        found = json.loads(TABLE.read_bytes())
-        return {name: {"sources": one["sources"], "accepted": list(one["accepted"])} for name, one in found.items()}
+        rows = json.loads(TABLE.read_bytes())
+        return {name: {"sources": one["sources"], "accepted": list(one["accepted"])} for name, one in rows.items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{TABLE} is not a table of accepted sources ({type(error).__name__}: {error})") from error
 

@@ -81,26 +81,26 @@ def limits(kept: Arrays, nearby: Sequence[Arrays], elsewhere: Arrays) -> dict[st
     Raises:
       ValueError: if the runs disagree in names, dtypes or shapes of arrays.
     """
-    found: dict[str, float | str] = {}
+    tolerances: dict[str, float | str] = {}
     for other in (*nearby, elsewhere):
-        if said := differences(kept, dict.fromkeys(kept, ""), other):
-            raise ValueError(f"smoke runs of the same code disagree: {'; '.join(said)}")
+        if messages := differences(kept, dict.fromkeys(kept, ""), other):
+            raise ValueError(f"smoke runs of the same code disagree: {'; '.join(messages)}")
     for name, value in kept.items():
         near, largest = [run[name] for run in nearby], _largest(value)
         spread = max(_difference(value, other) for other in near)
         if not _is_real(value):
-            found[name] = "no real numbers"
+            tolerances[name] = "no real numbers"
         elif not all(_same_gaps(value, other) for other in near):
-            found[name] = "NaN or infinite entries move with the last bit of the initial parameters"
+            tolerances[name] = "NaN or infinite entries move with the last bit of the initial parameters"
         elif largest <= ROUNDING:
-            found[name] = max(MARGIN * spread, ROUNDING)
+            tolerances[name] = max(MARGIN * spread, ROUNDING)
         elif spread > LARGEST_SPREAD * largest:
-            found[name] = f"moves by {spread / largest:.1%} of its largest value with rounding"
+            tolerances[name] = f"moves by {spread / largest:.1%} of its largest value with rounding"
         elif _are_shares(value) and not np.array_equal(value, elsewhere[name], equal_nan=True):
-            found[name] = "shares, ranks or picked values"
+            tolerances[name] = "shares, ranks or picked values"
         else:
-            found[name] = max(MARGIN * spread, FLOOR * largest)
-    return found
+            tolerances[name] = max(MARGIN * spread, FLOOR * largest)
+    return tolerances
 
 
 def at_another_width(limits: Limits, kept: Arrays, minimised: bool = False) -> dict[str, float | str]:
@@ -118,19 +118,19 @@ def at_another_width(limits: Limits, kept: Arrays, minimised: bool = False) -> d
 
 def differences(kept: Arrays, limits: Limits, now: Arrays) -> list[str]:
     """What a smoke run says otherwise than the one that was kept, a sentence for each array; none if nothing."""
-    said = [f"array {name} is gone" for name in sorted(set(kept) - set(now))]
-    said += [f"array {name} is new" for name in sorted(set(now) - set(kept))]
+    changes = [f"array {name} is gone" for name in sorted(set(kept) - set(now))]
+    changes += [f"array {name} is new" for name in sorted(set(now) - set(kept))]
     for name in sorted(set(kept) & set(now)):
-        value, found, limit = kept[name], now[name], limits[name]
-        if (value.dtype, value.shape) != (found.dtype, found.shape):
-            said.append(f"array {name} is {found.dtype} {found.shape}, the anchor has {value.dtype} {value.shape}")
+        anchor, value, limit = kept[name], now[name], limits[name]
+        if (anchor.dtype, anchor.shape) != (value.dtype, value.shape):
+            changes.append(f"array {name} is {value.dtype} {value.shape}, the anchor has {anchor.dtype} {anchor.shape}")
         elif isinstance(limit, str):
             continue
-        elif not _same_gaps(value, found):
-            said.append(f"array {name} has NaN or infinite entries elsewhere")
-        elif (difference := _difference(value, found)) > limit:
-            said.append(f"array {name} differs by {difference:.2g} (tolerance {limit:.2g})")
-    return said
+        elif not _same_gaps(anchor, value):
+            changes.append(f"array {name} has NaN or infinite entries elsewhere")
+        elif (difference := _difference(anchor, value)) > limit:
+            changes.append(f"array {name} differs by {difference:.2g} (tolerance {limit:.2g})")
+    return changes
 
 
 def _moved(key: Array, leaf: Array, size: float) -> Any:

@@ -104,15 +104,15 @@ def begin(folder: Path, run: dict[str, Any], over: bool, instead: str = INSTEAD)
       RecordError: where those of an unfinished run of another configuration, or under other settings of JAX, are
         there, naming what differs and what to do ``instead``.
     """
-    here, there = run | {"over": over}, of(folder)
-    if over and there != here:
+    requested, existing = run | {"over": over}, of(folder)
+    if over and existing != requested:
         remove(folder)
-    settings = other_settings(there["precision"]) if there else ""
-    different = there and differing(there, run)
+    settings = other_settings(existing["precision"]) if existing else ""
+    different = existing and differing(existing, run)
     if (different or settings) and not over and any(folder.glob(f"*/{CURRENT}")):
         words = f"of {different}" if different else f"under {settings}"
         raise RecordError(f"{folder.parent} holds an unfinished run {words}; {instead}")
-    write_down(folder, here)
+    write_down(folder, requested)
 
 
 def write_down(folder: Path, run: dict[str, Any]) -> None:
@@ -132,10 +132,10 @@ def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 def of(folder: Path) -> dict[str, Any]:
     """What the checkpoints are of; empty where that is not known, as of earlier versions."""
     with contextlib.suppress(RecordError):
-        found = read_json(folder / OF)
-        found = {"precision": {}} | found if isinstance(found, dict) else {}
-        if "experiment" in found and all(isinstance(found.get(name), dict) for name in ("config", "precision")):
-            return found
+        run = read_json(folder / OF)
+        run = {"precision": {}} | run if isinstance(run, dict) else {}
+        if "experiment" in run and all(isinstance(run.get(name), dict) for name in ("config", "precision")):
+            return run
     return {}
 
 
@@ -174,9 +174,9 @@ def _unpacked(content: bytes, like: dict[str, Any]) -> dict[str, Any]:
             named[name] = jax.random.wrap_key_data(jax.numpy.asarray(array), impl=kind.removeprefix("key "))
         else:
             named[name] = array.view(kind) if kind else array
-    found = [leaf for name, leaf in sorted(named.items()) if name.startswith("state/")]
+    leaves = [leaf for name, leaf in sorted(named.items()) if name.startswith("state/")]
     expected, structure = jax.tree.flatten(like["state"])
-    if [(leaf.shape, leaf.dtype) for leaf in found] != [(leaf.shape, leaf.dtype) for leaf in expected]:
+    if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(leaf.shape, leaf.dtype) for leaf in expected]:
         raise RecordError("its arrays have other shapes or types than this run's state")
     metrics = {name.removeprefix("metrics/"): leaf for name, leaf in named.items() if name.startswith("metrics/")}
-    return {"state": jax.tree.unflatten(structure, found), "metrics": metrics}
+    return {"state": jax.tree.unflatten(structure, leaves), "metrics": metrics}

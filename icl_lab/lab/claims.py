@@ -113,8 +113,8 @@ class Claim:
         """What a line of the ledger says of the claim itself, whatever the record."""
         names = ("id", "paper", "statement", "expected", "relation", "tolerance", "reason")
         usual = {"unit": MEMBER, "kind": "claim"}  # what records have always meant where they do not say it
-        said = {name: getattr(self, name) for name, value in usual.items() if getattr(self, name) != value}
-        return {name: getattr(self, name) for name in names} | {"interval_kind": self.interval} | said
+        unusual = {name: getattr(self, name) for name, value in usual.items() if getattr(self, name) != value}
+        return {name: getattr(self, name) for name in names} | {"interval_kind": self.interval} | unusual
 
     def about(self) -> dict:
         """What says something of the paper and decides no verdict: no record keeps it, its readers ask the claim."""
@@ -144,16 +144,16 @@ def claims_of(
       common: keywords of claims that do not name their own.
     """
 
-    def claim(name: str, statement: str, statistic: Callable[[Record], np.ndarray], **own: Any) -> Claim:
-        given: dict[str, Any] = common | own
+    def claim(name: str, statement: str, statistic: Callable[[Record], np.ndarray], **keywords: Any) -> Claim:
+        given: dict[str, Any] = common | keywords
         verdicts: dict[str, Any] = dict.fromkeys(given.pop("presets", presets), HOLDS)
         if at_lab and name in at_lab:
             verdicts["lab"] = at_lab[name]
         verdicts |= {preset: given.pop(f"at_{preset}") for preset in ("lab", "paper") if f"at_{preset}" in given}
         bounds = [key for key in _RELATIONS if key in given]
         if len(bounds) != 1:
-            said = ", ".join(bounds) or "none"
-            raise ValueError(f"{figure}.{name}: needs one of at_most, at_least and near, got {said}")
+            names = ", ".join(bounds) or "none"
+            raise ValueError(f"{figure}.{name}: needs one of at_most, at_least and near, got {names}")
         for key in bounds:
             given |= {"expected": given.pop(key), "relation": _RELATIONS[key]}
         named = {preset: verdict for preset, verdict in verdicts.items() if verdict}
@@ -190,8 +190,8 @@ def judge(claim: Claim, record: Record, left_out: Collection[str] = ()) -> dict:
         members = record.config.get("members", values.size)
         too_few, too_many = values.size == 1 < members, values.size > members and claim.unit == MEMBER
         if values.ndim > 1 or ((too_few or too_many) and claim.interval != "exact"):
-            said = f"{claim.id}: the statistic is {values.shape}; it must be one value a member, of {members}"
-            raise ValueError(f"{said}, or name its unit" if too_many else said)
+            message = f"{claim.id}: the statistic is {values.shape}; it must be one value a member, of {members}"
+            raise ValueError(f"{message}, or name its unit" if too_many else message)
         values = values[~np.isnan(values)]
         if claim.control is not None:
             with contextlib.suppress(NotRun):  # the claim itself is judged
@@ -238,8 +238,8 @@ def _of(
         name = str(error.args[0])
         if any(fnmatchcase(name, pattern) for pattern in left_out):
             raise NotRun(name) from error
-        said = f"{claim.id}: the record holds no {name!r}, which its configuration does not leave out"
-        raise ValueError(said) from error
+        message = f"{claim.id}: the record holds no {name!r}, which its configuration does not leave out"
+        raise ValueError(message) from error
 
 
 def _centre(claim: Claim, values: np.ndarray) -> float:

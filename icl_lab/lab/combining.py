@@ -32,11 +32,11 @@ def combine(found: Sequence[Record], along: str) -> Record:
     axes = _all(record.axes for record in found)
     arrays = {}
     for name in sorted({name for record in found for name in record.arrays}):
-        there = [record.arrays[name] for record in found if name in record.arrays]
+        parts = [record.arrays[name] for record in found if name in record.arrays]
         place = [n for n, axis in enumerate(axes.get(name, ())) if axis == along or axis.endswith(f"_{along}")]
-        if not place and not all(np.array_equal(there[0], one, equal_nan=True) for one in there):
+        if not place and not all(np.array_equal(parts[0], one, equal_nan=True) for one in parts):
             raise ValueError(f"the array {name} is not the same in all of them")
-        arrays[name] = np.concatenate(there, place[0]) if place else there[0]
+        arrays[name] = np.concatenate(parts, place[0]) if place else parts[0]
     seconds = round(sum(record.provenance.get("seconds") or 0.0 for record in found), 1)
     return dataclasses.replace(
         found[0], metrics=_all(record.metrics for record in found), arrays=arrays, axes=axes,
@@ -50,21 +50,21 @@ def stages(found: Sequence[Record]) -> dict[str, dict[str, Any]]:
     every: dict[str, dict[str, Any]] = {}
     for record in found:
         for name, one in record.provenance.get("stages", {}).items():
-            there = every.setdefault(name, {})
+            stage = every.setdefault(name, {})
             for key, value in one.items():
                 together = sum if key in ("members", "seconds") else max
-                there[key] = together([there[key], value]) if key in there else value
+                stage[key] = together([stage[key], value]) if key in stage else value
     return every
 
 
-def _of_members(found: Sequence[Record]) -> dict[str, np.ndarray]:
-    names = {name for record in found for name in record.params}
-    return {name: np.concatenate([one.params[name] for one in found if name in one.params]) for name in sorted(names)}
+def _of_members(records: Sequence[Record]) -> dict[str, np.ndarray]:
+    names = {name for record in records for name in record.params}
+    return {name: np.concatenate([one.params[name] for one in records if name in one.params]) for name in sorted(names)}
 
 
-def _of_one_training(found: Sequence[Record]) -> dict[str, np.ndarray]:
+def _of_one_training(records: Sequence[Record]) -> dict[str, np.ndarray]:
     """Those of all trainings but one that records did under conditions of their own: it has no one set."""
-    every = [item for record in found for item in record.params.items()]
+    every = [item for record in records for item in record.params.items()]
     kept = dict(every)
     odd = {name.split("/")[0] for name, values in every if not np.array_equal(values, kept[name], equal_nan=True)}
     return {name: values for name, values in kept.items() if name.split("/")[0] not in odd}

@@ -54,13 +54,13 @@ def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
         print(help_text(experiment))
         return DONE
     try:
-        chosen, what = parse_command_line(experiment, words)
+        chosen, target = parse_command_line(experiment, words)
     except (absl_flags.Error, FlagError, OSError) as error:
         return refused(f"{error}\nTry --help.")
     use_compilation_cache()
     with stopping.heeding():
         try:
-            return _carry_out(chosen, what)
+            return _carry_out(chosen, target)
         except BrokenPipeError:
             raise
         except processes.RefusedError as error:  # by all processes alike, so each ends in peace
@@ -100,20 +100,20 @@ def stopped(error: KeyboardInterrupt) -> int:
     return RESUMABLE if by_scheduler else INTERRUPTED
 
 
-def _carry_out(chosen: Options, what: Run | Grid) -> int:
+def _carry_out(chosen: Options, target: Run | Grid) -> int:
     if chosen.distributed:
-        _join(chosen, what)
-    plan = what.runs() if isinstance(what, Grid) else [what]
+        _join(chosen, target)
+    plan = target.runs() if isinstance(target, Grid) else [target]
     if chosen.dry_run:
         from icl_lab.lab import dry_run
 
-        found = dry_run.cost(what.experiment, what.preset, plan[0].config, memory.limit(chosen.memory_gb))
-        _print(dry_run.said(found, len(plan)))
+        cost = dry_run.cost(target.experiment, target.preset, plan[0].config, memory.limit(chosen.memory_gb))
+        _print(dry_run.said(cost, len(plan)))
         return DONE
     if not processes.is_writer():
         log.setLevel(logging.ERROR)
     how = {name: getattr(chosen, name) for name in ("overwrite", "checkpoint_seconds", "memory_gb")}
-    if isinstance(what, Grid):
+    if isinstance(target, Grid):
         from icl_lab.lab import executors
 
         def carry_out(runs: Sequence[Run], progress: Progress) -> Collection[Run]:
@@ -123,21 +123,21 @@ def _carry_out(chosen: Options, what: Run | Grid) -> int:
                 return executors.run_elsewhere(runs, executors.start_here, chosen.workers, progress)
             # SLURM's queue holds what is not its turn
             at_once, seconds = (len(runs), 5.0) if chosen.executor == "slurm" else (chosen.workers, 0.2)
-            start = executors.starter(chosen, what.folder / "submitit")
+            start = executors.starter(chosen, target.folder / "submitit")
             return executors.run_elsewhere(runs, start, at_once, progress, seconds)
 
-        return carry_out_grid(what, carry_out, again=chosen.overwrite)
+        return carry_out_grid(target, carry_out, again=chosen.overwrite)
     with console_progress() as progress:
         how |= {"progress": progress, "wait": chosen.wait}
-        outcome = execute(what.experiment, what.preset, what.config, what.folder, **how)
+        outcome = execute(target.experiment, target.preset, target.config, target.folder, **how)
     if processes.is_writer():
         _print("\n".join(map(report.line, outcome.ledger)))
-        said = "ran" if outcome.ran else "finished earlier"
+        state = "ran" if outcome.ran else "finished earlier"
         if chosen.profile:
             from icl_lab.lab import profile
 
             _print(profile.table(outcome.record.provenance))
-        _print(f"{said} in {outcome.seconds:.0f} s; everything is in {what.folder}")
+        _print(f"{state} in {outcome.seconds:.0f} s; everything is in {target.folder}")
     return DONE
 
 
@@ -164,8 +164,8 @@ def carry_out_grid(
         if again and not over.exists():  # a grid that is stopped and started again keeps the cells of this time
             grid.folder.mkdir(parents=True, exist_ok=True)
             over.touch()
-        of = [run.folder / "record.json" for run in runs]
-        stale = [again and path.exists() and path.stat().st_mtime_ns < over.stat().st_mtime_ns for path in of]
+        paths = [run.folder / "record.json" for run in runs]
+        stale = [again and path.exists() and path.stat().st_mtime_ns < over.stat().st_mtime_ns for path in paths]
         return [i for i, run in enumerate(runs) if stale[i] or not run.is_finished()]
 
     left = processes.led(to_run)
@@ -176,7 +176,7 @@ def carry_out_grid(
         print(f"cells that failed, so nothing is merged: {', '.join(run.name for run in failed)}", file=sys.stderr)
         return FAILED
     cells = (run.record() for run in runs)  # which process 0 alone reads
-    processes.led(lambda: merging.merge(grid, [found for found in cells if found], time.monotonic() - started))
+    processes.led(lambda: merging.merge(grid, [cell for cell in cells if cell], time.monotonic() - started))
     processes.led(lambda: over.unlink(missing_ok=True))
     _print("what claims are about at each setting: summary.csv and summary.png there")
     return DONE
@@ -189,14 +189,14 @@ def _print(shown: Any) -> None:
         console.print(shown, soft_wrap=isinstance(shown, str), markup=False)
 
 
-def _join(chosen: Options, what: Run | Grid) -> None:
+def _join(chosen: Options, target: Run | Grid) -> None:
     """Makes this process one of several, all of which must be of the same command."""
     processes.start(chosen.coordinator, chosen.processes, chosen.process)
     alike = ("preset", "grid", "overwrite", "precision", "memory_gb")
-    given = {name: getattr(chosen, name) for name in alike} | flags.to_json(what.config)
-    code = {"binary": what.experiment.name, "the code": code_version(what.experiment.source_version())[:12]}
+    given = {name: getattr(chosen, name) for name in alike} | flags.to_json(target.config)
+    code = {"binary": target.experiment.name, "the code": code_version(target.experiment.source_version())[:12]}
     processes.same_everywhere(code | precision() | {f"--{name}": value for name, value in given.items()})
-    processes.led(lambda: check_writable(what.folder))
+    processes.led(lambda: check_writable(target.folder))
 
 
 def console_progress() -> Progress:
@@ -244,21 +244,21 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> tuple[Option
     config = flags.parse(experiment.presets[chosen.preset], values)
     experiment.validate(config)
     outdir = Path(chosen.outdir) if chosen.outdir else default_outdir(experiment, chosen.preset, config)
-    what: Run | Grid = Run(experiment.name, experiment, chosen.preset, config, outdir)
+    target: Run | Grid = Run(experiment.name, experiment, chosen.preset, config, outdir)
     if chosen.grid:
         varying = parse_grid(chosen.grid, type(config))
         if twice := [name for name in varying if values[name].present]:
             raise FlagError(f"--{twice[0]}={values[twice[0]].value}: allowed is what does not vary in --grid")
         place = outdir if chosen.outdir else None
-        what = Grid(experiment, chosen.preset, config, varying, place, options.of_cells(chosen))
-        what.runs()  # each is checked
+        target = Grid(experiment, chosen.preset, config, varying, place, options.of_cells(chosen))
+        target.runs()  # each is checked
     if not chosen.distributed:  # of several processes only the first one writes
-        check_writable(what.folder)
+        check_writable(target.folder)
     jax.config.update("jax_default_matmul_precision", chosen.precision)
     if (devices := options.cpu_devices(chosen)) > 1:
         with contextlib.nullcontext() if chosen.cpu_devices else contextlib.suppress(RuntimeError):  # JAX has begun
             jax.config.update("jax_num_cpu_devices", devices)
-    return chosen, what
+    return chosen, target
 
 
 @machine.speaking()

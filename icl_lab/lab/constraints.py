@@ -78,21 +78,21 @@ def check(config: Any, constraints: Iterable[Constraint]) -> None:
         constraint(config)
 
 
-def _of_each(names: Iterable[str], right: Callable[[tuple], bool], said: str) -> Constraint:
+def _of_each(names: Iterable[str], right: Callable[[tuple], bool], allowed: str) -> Constraint:
     def check(config: Any) -> None:
         for name in names:
             if not right(values := getattr(config, name)):
-                raise FlagError(f"--{name}={flags.text(values, ',')}: allowed is {said}")
+                raise FlagError(f"--{name}={flags.text(values, ',')}: allowed is {allowed}")
 
     return check
 
 
-def _compared(name: str, of: Bound, right: Callable[[Any, Any], bool], said: str) -> Constraint:
+def _compared(name: str, of: Bound, right: Callable[[Any, Any], bool], relation: str) -> Constraint:
     def check(config: Any) -> None:
         given = getattr(config, name)
         base = getattr(config, of) if isinstance(of, str) else of
         if not all(right(value, base) for value in (given if isinstance(given, tuple) else (given,))):
             bound = f"--{of}={base}" if isinstance(of, str) else f"{of}"
-            raise FlagError(f"--{name}={flags.text(given, ',')}: allowed is {said} {bound}")
+            raise FlagError(f"--{name}={flags.text(given, ',')}: allowed is {relation} {bound}")
 
     return check

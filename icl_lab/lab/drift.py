@@ -40,34 +40,34 @@ def drift(
     went from holds to fails. Of claims without chance, values that must be equal may differ by the tolerance, others
     are not compared. Names, types and shapes of arrays are held by anchors (docs/dev/anchors.md).
     """
-    here, there = ({k: v for k, v in r.config.items() if k not in FREE} for r in (record, before))
-    if differing := [name for name in {**there, **here} if there.get(name) != here.get(name)]:
+    config, config_before = ({k: v for k, v in r.config.items() if k not in FREE} for r in (record, before))
+    if differing := [name for name in {**config_before, **config} if config_before.get(name) != config.get(name)]:
         return [f"the committed record is of another configuration ({', '.join(differing)})"]
-    now, then = ({row["id"]: row for row in each} for each in (rows, rows_before))
-    said = [f"claim {name} is gone" for name in sorted(then.keys() - now.keys())]
-    said += [f"claim {name} is not in the committed record" for name in sorted(now.keys() - then.keys())]
-    for name in sorted(now.keys() & then.keys()):
-        said += _of_claim(now[name], then[name])
-    return said
+    fresh, committed = ({row["id"]: row for row in ledger} for ledger in (rows, rows_before))
+    messages = [f"claim {name} is gone" for name in sorted(committed.keys() - fresh.keys())]
+    messages += [f"claim {name} is not in the committed record" for name in sorted(fresh.keys() - committed.keys())]
+    for name in sorted(fresh.keys() & committed.keys()):
+        messages += _of_claim(fresh[name], committed[name])
+    return messages
 
 
-def _of_claim(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
-    said = []
-    if (now["estimate"] is None) != (then["estimate"] is None):
-        said.append(f"{now['id']} is {estimate(now)}, committed is {estimate(then)}")
-    elif now["estimate"] is not None and not _agree(now, then):
-        said.append(f"{now['id']} is {estimate(now)}, which does not overlap with the committed {estimate(then)}")
-    if (then["verdict"], now["verdict"]) == (HOLDS, FAILS):
-        said.append(f"{now['id']} fails, and held when it was committed")
-    return said
+def _of_claim(row: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
+    messages = []
+    if (row["estimate"] is None) != (before["estimate"] is None):
+        messages.append(f"{row['id']} is {estimate(row)}, committed is {estimate(before)}")
+    elif row["estimate"] is not None and not _agree(row, before):
+        messages.append(f"{row['id']} is {estimate(row)}, which does not overlap with the committed {estimate(before)}")
+    if (before["verdict"], row["verdict"]) == (HOLDS, FAILS):
+        messages.append(f"{row['id']} fails, and held when it was committed")
+    return messages
 
 
-def _agree(now: Mapping[str, Any], then: Mapping[str, Any]) -> bool:
-    if now["interval_kind"] == then["interval_kind"] == "exact":
-        slack = max(now["tolerance"], ROUNDING * max(abs(now["estimate"]), abs(then["estimate"])))
-        return now["relation"] != "==" or abs(now["estimate"] - then["estimate"]) <= slack
-    (low, high), (low_then, high_then) = _bounds(now), _bounds(then)
-    return low <= high_then and low_then <= high
+def _agree(row: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    if row["interval_kind"] == before["interval_kind"] == "exact":
+        slack = max(row["tolerance"], ROUNDING * max(abs(row["estimate"]), abs(before["estimate"])))
+        return row["relation"] != "==" or abs(row["estimate"] - before["estimate"]) <= slack
+    (low, high), (low_before, high_before) = _bounds(row), _bounds(before)
+    return low <= high_before and low_before <= high
 
 
 def _bounds(row: Mapping[str, Any]) -> tuple[float, float]:

@@ -67,9 +67,9 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
     """
     folder, tried = gallery.joinpath(*experiment.name.split(".")), dict[str, Stage]()
     folder /= preset if (folder / preset / "provenance.json").exists() else "lab"
-    origin, there = (_json(folder / name) for name in ("provenance.json", "config.json"))
-    differing = {k: v for k, v in flags.to_json(config).items() if v != there.get(k) and k != "seed"}
-    unlike = [f"{k}={there.get(k)}" for k in differing]
+    origin, committed = (_json(folder / name) for name in ("provenance.json", "config.json"))
+    differing = {k: v for k, v in flags.to_json(config).items() if v != committed.get(k) and k != "seed"}
+    unlike = [f"{k}={committed.get(k)}" for k in differing]
     only_numbers = all(type(v) in (int, float) for v in differing.values())  # lists and words add trainings
     known = origin.get("stages", {"": {}})
     if not known and not unlike:
@@ -117,15 +117,15 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
         if not tried:
             raise
         why = f"stopped where it failed on hardly trained networks ({type(error).__name__}: {error})"
-    both = [(known[name], now) for name, now in tried.items() if name in known]
-    as_long = sum(one["seconds"] * now.members * now.steps / (one["members"] * one["steps"]) for one, now in both)
+    both = [(known[name], stage) for name, stage in tried.items() if name in known]
+    as_long = sum(one["seconds"] * stage.members * stage.steps / (one["members"] * one["steps"]) for one, stage in both)
     if not as_long:
         return Cost(tried, None, f"{why}; no committed run says what its trainings took")
-    slower = sum(now.seconds - now.compiling for _, now in both) / as_long
+    slower = sum(stage.seconds - stage.compiling for _, stage in both) / as_long
     rest = origin["seconds"] - sum(one["seconds"] for one, _ in both)
     left = f"with {len(known) - len(both)} trainings not tried, {rest:.0f} s of the committed {folder.name} run"
     note = f"{why}; {left} on {origin['device']} ({', '.join(unlike) or 'the same settings'}), times {slower:.2g}"
-    return Cost(tried, rest * slower * config.members / there["members"], note)
+    return Cost(tried, rest * slower * config.members / committed["members"], note)
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -167,10 +167,10 @@ def _tried(limit: float | None, training: Training) -> tuple[Stage, Fit]:
     state = jax.block_until_ready(ensemble.begin())
     compiling = time.perf_counter() - began
     (state, _), advancing = _timed(lambda: ensemble.advance(state))
-    found, measuring = _timed(lambda: ensemble.gathered(jax.device_get(ensemble.observe(state))))
+    values, measuring = _timed(lambda: ensemble.gathered(jax.device_get(ensemble.observe(state))))
     count = -(-steps // every) + 1
-    found = {"train_loss": np.full(len(keys), np.nan)} | found
-    rows = {name: np.repeat(np.asarray(value)[:, None], count, axis=1) for name, value in found.items()}
+    values = {"train_loss": np.full(len(keys), np.nan)} | values
+    rows = {name: np.repeat(np.asarray(value)[:, None], count, axis=1) for name, value in values.items()}
     params = jax.tree.map(jnp.asarray, ensemble.gathered(state).params)
     fitted = Fit(params, np.minimum(every * np.arange(count), steps), rows, np.full(len(keys), -1), ensemble.memory)
     seconds = compiling + advancing * steps / chunk + measuring * count
@@ -183,7 +183,7 @@ def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
     spent = 0.0
     while (spent < TRIED and len(taken) < CALLS) or (len(taken) == 1 and spent < 5 * TRIED):
         began = time.perf_counter()
-        found = jax.block_until_ready(call())
+        result = jax.block_until_ready(call())
         taken.append(time.perf_counter() - began)
         spent += taken[-1]
-    return found, statistics.median(taken[1:] or taken)
+    return result, statistics.median(taken[1:] or taken)

@@ -133,12 +133,12 @@ def _found(experiment: Experiment, label: str, config: dict, outdir: Path) -> Re
         record = _finished(experiment, label, config, outdir)
         return {k: v for k, v in vars(record).items() if k not in ("arrays", "params")} if record else None
 
-    said = processes.led(find)
-    if said is None or processes.count() == 1:
+    fields = processes.led(find)
+    if fields is None or processes.count() == 1:
         return record
     arrays = processes.bytes_of_writer(lambda: records.npz(record.arrays if record else {}))
-    axes = {name: tuple(names) for name, names in said.pop("axes").items()}
-    return record or Record(**said, arrays=records.unzipped(arrays), axes=axes)
+    axes = {name: tuple(names) for name, names in fields.pop("axes").items()}
+    return record or Record(**fields, arrays=records.unzipped(arrays), axes=axes)
 
 
 def _finished(experiment: Experiment, label: str, config: dict, outdir: Path) -> Record | None:
@@ -149,8 +149,8 @@ def _finished(experiment: Experiment, label: str, config: dict, outdir: Path) ->
     if different := checkpoints.differing(vars(record), {"experiment": experiment.name, "config": config}):
         raise RecordError(f"{outdir} holds a run of {different}; {checkpoints.INSTEAD}")
     if record.preset != label:  # equal numbers, judged otherwise and compiled with another effort
-        said = f"holds a run of the preset {record.preset}, not {label}; {checkpoints.INSTEAD}"
-        raise RecordError(f"{outdir} {said}")
+        problem = f"holds a run of the preset {record.preset}, not {label}; {checkpoints.INSTEAD}"
+        raise RecordError(f"{outdir} {problem}")
     warn_of_settings(record, outdir)
     return record
 

@@ -102,9 +102,9 @@ def run_elsewhere(
                 del running[run]
                 words = "finished"
                 if status or run.record() is None:
-                    said = f"status {status}" if status else "no record"
-                    said = f"killed by {signal.Signals(-status).name}" if status < 0 else said
-                    failed[run] = words = f"failed ({said}); the end of {run.folder / LOG}:\n{_end_of_log(run)}"
+                    reason = f"status {status}" if status else "no record"
+                    reason = f"killed by {signal.Signals(-status).name}" if status < 0 else reason
+                    failed[run] = words = f"failed ({reason}); the end of {run.folder / LOG}:\n{_end_of_log(run)}"
                 tell(progress, run, words)
                 progress.advance(bar)
     finally:
@@ -125,8 +125,8 @@ def start_process(command: Sequence[str], folder: Path, **how: Any) -> subproces
     """A process that writes to the log in its run folder, and takes of a GPU's memory what it needs."""
     folder.mkdir(parents=True, exist_ok=True)
     env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ, "PYTHONIOENCODING": "utf-8"}
-    with open(folder / LOG, "ab") as said:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=env, **how)
+    with open(folder / LOG, "ab") as log_file:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log_file, stderr=log_file, env=env, **how)
 
 
 def _end_of_log(run: Run) -> str:

@@ -103,14 +103,14 @@ class Experiment:
         """What is shown, when it is first asked for; nothing where there is no such module."""
         if name not in LAZY or "name" not in vars(self):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        found: Any = () if name == "claims" else lambda record: {}
+        value: Any = () if name == "claims" else lambda record: {}
         if (module := f"experiments.{self.name}_shown") in loaded():
             shown = importlib.import_module(module)
-            found = shown.CLAIMS if name == "claims" else shown.figures
+            value = shown.CLAIMS if name == "claims" else shown.figures
         if name == "claims":
-            check_claims(self.name, found)
-        object.__setattr__(self, name, found)
-        return found
+            check_claims(self.name, value)
+        object.__setattr__(self, name, value)
+        return value
 
     def check_complete(self) -> None:
         """Checks what a command line needs.
@@ -119,8 +119,8 @@ class Experiment:
           ValueError: for a preset that is missing, or a configuration of which no flags can be made.
         """
         if missing := [name for name in PRESETS if name not in self.presets]:
-            said = f"must have {', '.join(PRESETS)}; {', '.join(missing)} is missing (paper may be lab again)"
-            raise ValueError(f"{self.name}: presets {said}")
+            problem = f"must have {', '.join(PRESETS)}; {', '.join(missing)} is missing (paper may be lab again)"
+            raise ValueError(f"{self.name}: presets {problem}")
         flags.check_class(type(self.presets["paper"]), needed=("seed", "members"))
 
     def validate(self, config: Any) -> None:
@@ -132,8 +132,8 @@ class Experiment:
     @property
     def headlines(self) -> tuple[str, ...]:
         """Ids of the claims that sum the experiment up, the first one first."""
-        found = sorted((claim for claim in self.claims if claim.headline), key=lambda claim: claim.headline)
-        return tuple(claim.id for claim in found)
+        claims = sorted((claim for claim in self.claims if claim.headline), key=lambda claim: claim.headline)
+        return tuple(claim.id for claim in claims)
 
     def carried_out(self, config: Any, fits: Fits) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, Any]]:
         """Facts, arrays and parameters of a run.

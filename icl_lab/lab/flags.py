@@ -66,8 +66,8 @@ def check_class(config_class: type, needed: Sequence[str] = ()) -> None:
         if "about" not in field.metadata:
             raise ValueError(f"{config_class.__name__}.{name} must be a setting(default, about, ...)")
         if isinstance(field.type, str):
-            said = "must have a type, not its name: leave out `from __future__ import annotations`"
-            raise ValueError(f"{config_class.__name__}.{name} {said}")
+            problem = "must have a type, not its name: leave out `from __future__ import annotations`"
+            raise ValueError(f"{config_class.__name__}.{name} {problem}")
     if missing := [name for name in needed if name not in fields]:
         raise ValueError(f"{config_class.__name__} has no field {', '.join(missing)}, which every configuration has")
 

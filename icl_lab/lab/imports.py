@@ -21,12 +21,12 @@ def texts(home: Path) -> dict[str, str]:
     Args:
       home: the folder that holds the packages ``ROOTS``.
     """
-    found = {}
+    sources = {}
     for root in ROOTS:
         for name, path in source_files(home / root).items():
             words = [root, *name.removesuffix(".py").split("/")]
-            found[".".join(words[:-1] if words[-1] == "__init__" else words)] = path.read_text("utf-8")
-    return found
+            sources[".".join(words[:-1] if words[-1] == "__init__" else words)] = path.read_text("utf-8")
+    return sources
 
 
 def needed(start: Iterable[str], texts: Mapping[str, str]) -> list[str]:
@@ -35,17 +35,17 @@ def needed(start: Iterable[str], texts: Mapping[str, str]) -> list[str]:
     Imports inside functions count, and packages on the way, whose ``__init__`` runs. What a package resolves by name
     (``__getattr__``) does not: it is found where it is used.
     """
-    found: set[str] = set()
+    modules: set[str] = set()
     waiting = list(start)
     while waiting:
         module = waiting.pop()
-        if module in found or module not in texts or (is_machinery(module) and module not in NUMBERS):
+        if module in modules or module not in texts or (is_machinery(module) and module not in NUMBERS):
             continue
-        found.add(module)
+        modules.add(module)
         waiting += imported(texts[module])
         words = module.split(".")
         waiting += [".".join(words[:n]) for n in range(1, len(words))]
-    return sorted(found)
+    return sorted(modules)
 
 
 def is_machinery(module: str) -> bool:
@@ -60,14 +60,14 @@ _STATEMENT = re.compile(r"^[ \t]*((?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+(?:\([^
 @functools.cache
 def imported(text: str) -> tuple[str, ...]:
     """Names that a source imports from the laboratory: modules, and what may be one."""
-    found: list[str] = []
+    names: list[str] = []
     for statement in _STATEMENT.findall(text):
         try:
             (node,) = ast.parse(statement).body
         except SyntaxError:  # prose
             continue
         if isinstance(node, ast.ImportFrom):
-            found += [f"{node.module}", *(f"{node.module}.{alias.name}" for alias in node.names)]
+            names += [f"{node.module}", *(f"{node.module}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-    return tuple(name for name in dict.fromkeys(found) if name.split(".")[0] in ROOTS)
+            names += [alias.name for alias in node.names]
+    return tuple(name for name in dict.fromkeys(names) if name.split(".")[0] in ROOTS)

@@ -54,17 +54,17 @@ def finish(figure: Figure) -> None:
 
 def panels_of(figure: Figure) -> list[Axes]:
     """Axes that show something, row by row; neither colour bars nor the second axes of a panel."""
-    seen, found = set(), []
+    seen, panels = set(), []
     for axes in figure.axes:
         place = axes.get_subplotspec()
         if axes.axison and axes.get_visible() and axes.get_label() != "<colorbar>" and place not in seen:
             seen.add(place)
-            found.append(axes)
-    places = [axes.get_subplotspec() for axes in found]
+            panels.append(axes)
+    places = [axes.get_subplotspec() for axes in panels]
     if all(places):
-        order = sorted(range(len(found)), key=lambda i: (places[i].rowspan.start, places[i].colspan.start))
-        found = [found[i] for i in order]
-    return found
+        order = sorted(range(len(panels)), key=lambda i: (places[i].rowspan.start, places[i].colspan.start))
+        panels = [panels[i] for i in order]
+    return panels
 
 
 def dashes(line: Any) -> str:
@@ -82,11 +82,11 @@ def dashes(line: Any) -> str:
         def draw_markers(self, *_, **__):
             pass
 
-    asked, like = Asked(), Line2D([0, 1], [0, 1])
+    renderer, like = Asked(), Line2D([0, 1], [0, 1])
     like.update_from(line)
     like.set(clip_path=None, visible=True, transform=IdentityTransform())
-    like.draw(asked)
-    return asked.pattern
+    like.draw(renderer)
+    return renderer.pattern
 
 
 def covers(axes: Axes) -> bool:
@@ -224,46 +224,46 @@ def _share_legends(figure: Figure, panels: Sequence[Axes]) -> float:
         shared |= dict(zip((text.get_text() for text in legend.get_texts()), legend.legend_handles))
         legend.remove()
     entries = [_entries(axes) for axes in panels]
-    labelled = [dict(zip(*reversed(axes.get_legend_handles_labels()))) | own for axes, own in zip(panels, entries)]
+    labelled = [dict(zip(*reversed(axes.get_legend_handles_labels()))) | marks for axes, marks in zip(panels, entries)]
     looks = [{label: _look(handle) for label, handle in of.items()} for of in labelled]
-    meant: dict[tuple, set[str]] = {}
+    labels: dict[tuple, set[str]] = {}
     for of in looks:
         for label, look in of.items():
-            meant.setdefault(look, set()).add(label)
-    for own, known in zip(entries, looks):
-        clear = all(len(meant[known[label]]) == 1 for label in own)
-        for label, handle in own.items() if clear else ():
-            found = [of[label] for of in looks if label in of]
-            if len(found) > 1 and len(set(found)) == 1:
+            labels.setdefault(look, set()).add(label)
+    for marks, look_of in zip(entries, looks):
+        clear = all(len(labels[look_of[label]]) == 1 for label in marks)
+        for label, handle in marks.items() if clear else ():
+            appearances = [of[label] for of in looks if label in of]
+            if len(appearances) > 1 and len(set(appearances)) == 1:
                 shared.setdefault(label, handle)
     first: dict[tuple, list] = {}
-    for axes, own, known in zip(panels, entries, looks):
-        rest = {label: handle for label, handle in own.items() if label not in shared}
+    for axes, marks, look_of in zip(panels, entries, looks):
+        rest = {label: handle for label, handle in marks.items() if label not in shared}
         legend, place = axes.get_legend(), axes.get_subplotspec()
         row = first.setdefault((place.get_gridspec(), place.rowspan.start) if place else (None, 0), [])
-        same = [(label, known[label]) for label in rest]
+        same = [(label, look_of[label]) for label in rest]
         if legend and (not rest or same in row):
             legend.remove()
-        elif legend and len(rest) < len(own):
+        elif legend and len(rest) < len(marks):
             axes.legend(list(rest.values()), list(rest), title=legend.get_title().get_text() or None)
         row.append(same)
     if not shared:
         return 0.0
-    made = _fitting(figure, shared, figure.bbox.width, loc="outside upper center")
-    return made.get_window_extent().height / figure.dpi + 0.05
+    shared_legend = _fitting(figure, shared, figure.bbox.width, loc="outside upper center")
+    return shared_legend.get_window_extent().height / figure.dpi + 0.05
 
 
 def _fitting(on: Any, entries: dict[str, Any], width: float, **options: Any) -> Any:
     """A legend of as many columns as have room in ``width`` pixels."""
     compact: dict[str, Any] = {"columnspacing": 1.2, "handlelength": 2.2, "handletextpad": 0.5, "borderaxespad": 0.3}
-    made = on.legend(list(entries.values()), list(entries), **options, **compact)
-    columns = min(len(entries), max(1, int(width / made.get_window_extent().width)))
+    legend = on.legend(list(entries.values()), list(entries), **options, **compact)
+    columns = min(len(entries), max(1, int(width / legend.get_window_extent().width)))
     if columns > 1:
-        made.remove()
+        legend.remove()
         rows = -(-len(entries) // columns)
         columns = -(-len(entries) // rows)
-        made = on.legend(list(entries.values()), list(entries), ncols=columns, **options, **compact)
-    return made
+        legend = on.legend(list(entries.values()), list(entries), ncols=columns, **options, **compact)
+    return legend
 
 
 def _raise_legends(panels: Sequence[Axes]) -> list[float]:

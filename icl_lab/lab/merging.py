@@ -92,7 +92,7 @@ def _inside(cell: str, record: Record) -> Record:
 
 def _of_claims(experiment: Experiment, pool: Sequence[Record]) -> dict[str, dict]:
     """What every claim's statistic is over the members of these records: estimate, interval and members, by claim."""
-    found, left_out = {}, experiment.left_out(pool[0].config)
+    by_claim, left_out = {}, experiment.left_out(pool[0].config)
     for claim in experiment.claims:
         # an exact value has no chance in it: it is the same whatever the seed
         sources = pool[:1] if claim.interval == "exact" else pool
@@ -103,17 +103,17 @@ def _of_claims(experiment: Experiment, pool: Sequence[Record]) -> dict[str, dict
         pooled = dataclasses.replace(claim, statistic=over_all, control=None, unit="pooled member")
         row = judge(pooled, pool[0], left_out)
         if row["members"]:
-            found[claim.id] = {key: row[key] for key in ("estimate", "interval", "members")}
-    return found
+            by_claim[claim.id] = {key: row[key] for key in ("estimate", "interval", "members")}
+    return by_claim
 
 
 def estimates(record: Record) -> dict[str, list[tuple[Mapping, Mapping]]]:
     """Every setting and what was estimated there, by claim without its binary."""
-    found: dict[str, list[tuple[Mapping, Mapping]]] = {}
+    by_claim: dict[str, list[tuple[Mapping, Mapping]]] = {}
     for row in record.metrics["settings"]:
         for name, value in row["claims"].items():
-            found.setdefault(name.split(".", 2)[-1], []).append((row["setting"], value))
-    return found
+            by_claim.setdefault(name.split(".", 2)[-1], []).append((row["setting"], value))
+    return by_claim
 
 
 def as_csv(record: Record) -> str:
@@ -131,27 +131,27 @@ def as_csv(record: Record) -> str:
 
 def figures(record: Record) -> dict[str, Figure]:
     """A panel for every quantity: its estimate with interval over the first setting, a line for each of the others."""
-    found = estimates(record)
-    if not found:
+    by_claim = estimates(record)
+    if not by_claim:
         return {}
-    columns = min(4, len(found))
-    figure, grid = panels(columns, -(-len(found) // columns))
-    for axes, (name, present) in zip(grid.flat, found.items()):
+    columns = min(4, len(by_claim))
+    figure, grid = panels(columns, -(-len(by_claim) // columns))
+    for axes, (name, cells) in zip(grid.flat, by_claim.items()):
         axes.set_title(name)
-        _panel(axes, present)
-    for axes in grid.flat[len(found) :]:
+        _panel(axes, cells)
+    for axes in grid.flat[len(by_claim) :]:
         axes.set_axis_off()
     return {"summary": figure}
 
 
-def _panel(axes: Axes, present: Sequence[tuple[Mapping, Mapping]]) -> None:
-    first = next(iter(present[0][0]), "")
-    values = [setting.get(first, "") for setting, _ in present]
+def _panel(axes: Axes, cells: Sequence[tuple[Mapping, Mapping]]) -> None:
+    first = next(iter(cells[0][0]), "")
+    values = [setting.get(first, "") for setting, _ in cells]
     ticks = list(dict.fromkeys(map(flags.text, values)))
     lines: dict[str, list[tuple[float, float, float, float]]] = {}
-    for (setting, found), value in zip(present, values):
-        if (centre := found["estimate"]) is not None:
-            low, high = (centre if end is None else end for end in found["interval"])
+    for (setting, estimate), value in zip(cells, values):
+        if (centre := estimate["estimate"]) is not None:
+            low, high = (centre if end is None else end for end in estimate["interval"])
             others = ", ".join(f"{name}={flags.text(v)}" for name, v in setting.items() if name != first)
             lines.setdefault(others, []).append((ticks.index(flags.text(value)), centre, centre - low, high - centre))
     for i, (name, points) in enumerate(lines.items()):

@@ -98,8 +98,8 @@ def check(options: Options) -> None:
     given, usual = ((o.coordinator, o.processes, o.process) for o in (options, Options()))
     named = re.fullmatch(r".+:\d+", options.coordinator) and 0 <= options.process < options.processes
     if given != usual and not (options.distributed and named):
-        said = f"--coordinator={given[0]} --processes={given[1]} --process={given[2]}"
-        raise FlagError(f"{said}: allowed with --distributed, as host:port, a number P >= 1, and one from 0 to P - 1")
+        words = f"--coordinator={given[0]} --processes={given[1]} --process={given[2]}"
+        raise FlagError(f"{words}: allowed with --distributed, as host:port, a number P >= 1, and one from 0 to P - 1")
 
 
 def check_compiling() -> None:
@@ -117,8 +117,8 @@ def check_writable(outdir: Path, flag: str = "outdir") -> None:
     try:  # in /proc everything may be written, and nothing can be made
         tempfile.TemporaryFile(dir=existing).close()
     except OSError as error:
-        said = f"{existing} cannot be written ({error.strerror}); allowed is a folder you can write"
-        raise FlagError(f"--{flag}={outdir}: {said}") from error
+        problem = f"{existing} cannot be written ({error.strerror}); allowed is a folder you can write"
+        raise FlagError(f"--{flag}={outdir}: {problem}") from error
 
 
 def help_text(experiment: Experiment) -> str:
@@ -137,6 +137,6 @@ def described(of: Any, configs: Mapping[str, Any], hidden: Collection[str] = ())
     for field in (field for field in dataclasses.fields(of) if field.name not in hidden):
         shown = {name: flags.text(getattr(config, field.name), ",") or "empty" for name, config in configs.items()}
         same = f"{next(iter(shown.values()))}{' in every preset' if len(shown) > 1 else ''}"
-        each = same if len(set(shown.values())) == 1 else "; ".join(f"{k} {v}" for k, v in shown.items())
+        values = same if len(set(shown.values())) == 1 else "; ".join(f"{k} {v}" for k, v in shown.items())
         yield f"  --{field.name}: {field.metadata['about']}"
-        yield f"      {each}. Allowed: {flags.allowed(field)}"
+        yield f"      {values}. Allowed: {flags.allowed(field)}"

@@ -67,13 +67,13 @@ def configuration(call: Mapping[str, Any], planned: Training, name: str = "") ->
         given.setdefault("seed", 0)
     given["attention"] = foreign_attentions(given["network"])
     del given["steps"]
-    found, unknown = described(given)
+    description, unknown = described(given)
     if unknown and not name:
         raise ValueError(
-            f"{unknown[0]} is {found[unknown[0]]}: whether a later call gives the same one cannot be seen; give "
+            f"{unknown[0]} is {description[unknown[0]]}: whether a later call gives the same one cannot be seen; give "
             "icl_lab.train a name= that stands for it, and another one whenever it changes"
         )
-    return found | ({"name": name} if name else {})
+    return description | ({"name": name} if name else {})
 
 
 def foreign_attentions(network: nn.Module | Model) -> dict[str, Any]:
@@ -140,9 +140,9 @@ def load(folder: str | Path, network: nn.Module | Model | None = None, layout: L
     """
     if not isinstance(folder, str | Path) or not (Path(folder) / "record.json").exists():
         begun = isinstance(folder, str | Path) and (Path(folder) / "checkpoints").exists()
-        said = "; the same call of train finishes it" if begun else ""
+        hint = "; the same call of train finishes it" if begun else ""
         raise RecordError(
-            f"folder: {str(folder)!r} holds no record.json; allowed is the folder of a finished training{said}"
+            f"folder: {str(folder)!r} holds no record.json; allowed is the folder of a finished training{hint}"
         )
     record = records.load(Path(folder))
     if record.experiment != NAME:
@@ -171,9 +171,9 @@ def trained_of(record: Record, model: Model | None, call: Mapping[str, Any]) -> 
     """What ``train`` returned when the record was made."""
     assert model is not None
     params = jax.device_put(_placed(below(record.params, STAGE), model))
-    own = ("steps", "diverged_at")
-    metrics = {name: array for name, array in record.arrays.items() if name not in own}
-    steps, diverged_at = (record.arrays[name] for name in own)
+    fields = ("steps", "diverged_at")
+    metrics = {name: array for name, array in record.arrays.items() if name not in fields}
+    steps, diverged_at = (record.arrays[name] for name in fields)
     return Keepable(model, Fit(params, steps, metrics, diverged_at, resumed=int(steps[-1])), call)
 
 
@@ -185,11 +185,11 @@ def _model(record: Record, network: nn.Module | Model | None, layout: Layout | N
         if is_known(type(network)):  # by its name; a class of a person's own may have been edited
             compared = {"layout"}
     given = {name: value for name, value in {"network": network, "layout": layout}.items() if value is not None}
-    here, there = (
+    current, recorded = (
         {"experiment": NAME, "config": {p: value for p, value in config.items() if p.split("/")[0] in compared}}
         for config in (json.loads(json.dumps(described(given)[0])), record.config)
     )
-    if different := checkpoints.differing(there, here):
+    if different := checkpoints.differing(recorded, current):
         raise RecordError(f"this training was of {different}; give load the network= and layout= that were trained")
     if not isinstance(network, Model):
         parts = {part: jnp.zeros(shape, kind) for part, (kind, *shape) in record.metrics["prompt"].items()}
@@ -199,26 +199,26 @@ def _model(record: Record, network: nn.Module | Model | None, layout: Layout | N
 
 def _made_again(record: Record) -> nn.Module:
     """The network that the record says."""
-    made = record.metrics["network"]
-    if made is None:
-        said = f"{record.config['network']} is a network that no record can make again"
-        raise RecordError(f"{said}; give it to load as network=")
-    module, _, name = made["class"].partition(":")
-    fields = {key: tuple(value) if isinstance(value, list) else value for key, value in made["fields"].items()}
+    spec = record.metrics["network"]
+    if spec is None:
+        problem = f"{record.config['network']} is a network that no record can make again"
+        raise RecordError(f"{problem}; give it to load as network=")
+    module, _, name = spec["class"].partition(":")
+    fields = {key: tuple(value) if isinstance(value, list) else value for key, value in spec["fields"].items()}
     try:
         kind: Any = functools.reduce(getattr, name.split("."), importlib.import_module(module))
         return kind(**fields)
     except (ImportError, AttributeError, TypeError) as error:
-        raise RecordError(f"{made['class']} cannot be made again ({error}); give load the network=") from error
+        raise RecordError(f"{spec['class']} cannot be made again ({error}); give load the network=") from error
 
 
 def _constructor(network: nn.Module | Model) -> dict[str, Any] | None:
     """Class and fields of a module that ``load`` can make again; None where it cannot."""
     kind = type(network)
-    found = importlib.import_module(kind.__module__) if kind.__module__ != "__main__" else None
+    resolved = importlib.import_module(kind.__module__) if kind.__module__ != "__main__" else None
     for name in kind.__qualname__.split("."):
-        found = getattr(found, name, None)
-    if found is not kind or not dataclasses.is_dataclass(network) or not isinstance(network, nn.Module):
+        resolved = getattr(resolved, name, None)
+    if resolved is not kind or not dataclasses.is_dataclass(network) or not isinstance(network, nn.Module):
         return None
     fields = {field.name: getattr(network, field.name) for field in dataclasses.fields(network) if field.init}
     fields = {name: value for name, value in fields.items() if name not in ("parent", "name")}
@@ -246,5 +246,5 @@ def _placed(kept: Any, model: Model) -> Any:
     """Kept leaves, by place or as nested dicts, as the pytree that the model takes."""
     like = jax.eval_shape(model.init, jax.random.key(0))
     leaves = flat(kept) if isinstance(kept, Mapping) else {"": kept}
-    found = [leaves[place].astype(leaf.dtype) for place, leaf in by_place(like).items()]
-    return jax.tree.unflatten(jax.tree.structure(like), found)
+    ordered = [leaves[place].astype(leaf.dtype) for place, leaf in by_place(like).items()]
+    return jax.tree.unflatten(jax.tree.structure(like), ordered)

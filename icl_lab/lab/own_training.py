@@ -93,8 +93,8 @@ def train(
         for option, value in {"name": name, "overwrite": overwrite, "keep": keep}.items():
             if value:
                 raise ValueError(f"{option}={value!r} is of a training that is kept; give folder= too")
-        found = trained.carried_out(training(**call), call, progress=progress, mesh=trained.mesh_of(devices))
-        return Keepable(*found)
+        result = trained.carried_out(training(**call), call, progress=progress, mesh=trained.mesh_of(devices))
+        return Keepable(*result)
     if not isinstance(folder, str | Path):
         raise ValueError(f"folder must be a path, got {folder!r}")
     if not isinstance(name, str):
@@ -122,15 +122,15 @@ def train(
         state = (Checkpoint if record is None else _State)(place / STAGE, fingerprint, checkpoint_seconds)
         snapshots = _Snapshots(state, place / "kept", planned, keep, keep_dtype)
         with stopping.held():
-            found = trained.carried_out(planned, call, progress=progress, resume=snapshots, mesh=mesh)
-        made = own_record.record_of(found.fit, planned, call, config, time.monotonic() - started)
+            result = trained.carried_out(planned, call, progress=progress, resume=snapshots, mesh=mesh)
+        outcome = own_record.record_of(result.fit, planned, call, config, time.monotonic() - started)
         earlier = {name: leaf for name, leaf in (record.params if record else {}).items() if "@" in name.split("/")[0]}
         records.save(
-            dataclasses.replace(made, params={**made.params, **earlier, **snapshots.read()}), folder, claims=[]
+            dataclasses.replace(outcome, params={**outcome.params, **earlier, **snapshots.read()}), folder, claims=[]
         )
         snapshots.clear()
         checkpoints.write_down(place, run | {"over": False})  # the state stays: more steps go on from it
-        return Keepable(*found)
+        return Keepable(*result)
 
 
 class _State(Checkpoint):
@@ -138,11 +138,11 @@ class _State(Checkpoint):
 
     def load(self, like: Callable[[], Any]) -> Any:
         """As ``Checkpoint.load``; raises RecordError where there is none."""
-        found = super().load(like)
-        if found is None:
-            said = "keeps no state of its optimizer that could be used here, so it cannot go on"
-            raise RecordError(f"{self.folder.parents[1]} {said}; allowed is start=icl_lab.load(folder), elsewhere")
-        return found
+        tree = super().load(like)
+        if tree is None:
+            problem = "keeps no state of its optimizer that could be used here, so it cannot go on"
+            raise RecordError(f"{self.folder.parents[1]} {problem}; allowed is start=icl_lab.load(folder), elsewhere")
+        return tree
 
 
 class _Snapshots:
@@ -155,13 +155,13 @@ class _Snapshots:
 
     def load(self, like: Callable[[], Any]) -> Any:
         """As ``Checkpoint.load``."""
-        found = self.state.load(like)
-        if found is None:
+        tree = self.state.load(like)
+        if tree is None:
             self.clear()
             self.done = -1
         else:
-            self.done = len(found["metrics"]["train_loss"][0]) - 1
-        return found
+            self.done = len(tree["metrics"]["train_loss"][0]) - 1
+        return tree
 
     def save(self, tree: Callable[[], Any], finished: bool) -> None:
         """As ``Checkpoint.save``, which may be where the process stops."""
@@ -177,9 +177,9 @@ class _Snapshots:
     def read(self) -> dict[str, Any]:
         """All that is kept, by stage and place."""
         files = sorted(self.folder.glob("*.npz"))
-        each = {path.stem: records.unzipped(path.read_bytes()) for path in files}
+        params = {path.stem: records.unzipped(path.read_bytes()) for path in files}
         return {
-            own_record.at(f"{STAGE}@{step}", place): leaf for step, one in each.items() for place, leaf in one.items()
+            own_record.at(f"{STAGE}@{step}", place): leaf for step, one in params.items() for place, leaf in one.items()
         }
 
     def clear(self) -> None:
@@ -219,8 +219,8 @@ def _measured_as_before(planned: Training, folder: Path) -> Training:
 
 def _other_versions(record: Record) -> str:
     """The packages of which a record was made by another release, which may write the same function otherwise."""
-    there = record.provenance.get("versions")
-    changes = changed(there, versions()) if there else ""
+    recorded = record.provenance.get("versions")
+    changes = changed(recorded, versions()) if recorded else ""
     return f" (made with other versions: {changes})" if changes else ""
 
 
@@ -232,8 +232,8 @@ def _found(folder: Path, config: dict[str, Any], steps: int) -> Record | None:
     """
     record = execution.usable(folder)
     if record is not None:
-        here = {"experiment": NAME, "config": config | {"steps": record.config.get("steps")}}
-        if different := checkpoints.differing(vars(record), here):
+        current = {"experiment": NAME, "config": config | {"steps": record.config.get("steps")}}
+        if different := checkpoints.differing(vars(record), current):
             raise RecordError(f"{folder} holds a run of {different}{_other_versions(record)}; {INSTEAD}")
     finished, begun = record.config["steps"] if record else 0, checkpoints.of(folder / "checkpoints")
     same = begun.get("config") == config and not begun.get("over")

@@ -110,7 +110,7 @@ class Grid(NamedTuple):
         Raises:
           FlagError: for a cell that is not allowed, naming it.
         """
-        found = []
+        runs = []
         for values in itertools.product(*self.values.values()):
             setting = dict(zip(self.values, values))
             name = ",".join(f"{key}={flags.text(value)}" for key, value in setting.items())
@@ -125,8 +125,8 @@ class Grid(NamedTuple):
             if place != name.lower() or len(place) > 80:
                 place = f"{place[:80]}-{digest(flags.to_json(config))[:8]}"
             folder = self.folder / "cells" / place
-            found.append(Run(name, self.experiment, self.preset, config, folder, self.options, setting))
-        return found
+            runs.append(Run(name, self.experiment, self.preset, config, folder, self.options, setting))
+        return runs
 
 
 def parse_grid(text: str, config_class: type) -> dict[str, tuple]:

@@ -59,8 +59,8 @@ class Profile:
 
     def summary(self) -> dict[str, Any]:
         """``stages``: {stage: {tracing, lowering, compiling (seconds), programs, cached}}."""
-        found = self.found.items()
-        return {"stages": {stage: {name: round(value, 2) for name, value in one.items()} for stage, one in found}}
+        stages = self.found.items()
+        return {"stages": {stage: {name: round(value, 2) for name, value in one.items()} for stage, one in stages}}
 
 
 def table(provenance: Mapping[str, Any]) -> Table:
@@ -70,7 +70,7 @@ def table(provenance: Mapping[str, Any]) -> Table:
     Steps a second are those of all members together, in the seconds of a training beyond its compilation: measurements
     and checkpoints count, and for a training that is mostly compilation the number says little.
     """
-    found = Table("", "seconds", *COUNTED, "member-steps/s", title="Compilation (seconds)")
+    profile = Table("", "seconds", *COUNTED, "member-steps/s", title="Compilation (seconds)")
     stages = provenance["stages"]
     rest = provenance["seconds"] - sum(stage["seconds"] for stage in stages.values())
     for name, stage in (stages | {OUTSIDE: {"seconds": rest}}).items():
@@ -78,5 +78,5 @@ def table(provenance: Mapping[str, Any]) -> Table:
         running = stage["seconds"] - sum(one[phase] for phase in PHASES.values())
         taken = stage.get("members", 0) * (stage.get("steps", 0) - stage.get("resumed", 0))
         rate = f"{taken / running:.0f}" if taken and running > 0 else ""
-        found.add_row(name, f"{stage['seconds']:.1f}", *(f"{one[of]:.4g}" for of in COUNTED), rate)
-    return found
+        profile.add_row(name, f"{stage['seconds']:.1f}", *(f"{one[of]:.4g}" for of in COUNTED), rate)
+    return profile

@@ -68,8 +68,8 @@ def provenance(seconds: float, seed: int | None = None) -> dict[str, Any]:
 def precision() -> dict[str, Any]:
     """The settings of JAX that decide how it rounds, types and random numbers, those that this release has."""
     names = {name: IN_JAX.get(name, name) for name in ("matmul", *USUAL)}
-    found = {name: getattr(jax.config, flag) for name, flag in names.items() if flag in jax.config.values}
-    return {name: value.name.lower() if isinstance(value, enum.Enum) else value for name, value in found.items()}
+    settings = {name: getattr(jax.config, flag) for name, flag in names.items() if flag in jax.config.values}
+    return {name: value.name.lower() if isinstance(value, enum.Enum) else value for name, value in settings.items()}
 
 
 def other_settings(there: Mapping[str, Any]) -> str:
@@ -77,9 +77,9 @@ def other_settings(there: Mapping[str, Any]) -> str:
 
     A run that does not name a setting had the usual one; of ``matmul`` there is none.
     """
-    here = precision()
-    before = here | USUAL | dict(there)
-    changes = changed(*({IN_JAX.get(name, name): one[name] for name in here} for one in (before, here)))
+    current = precision()
+    before = current | USUAL | dict(there)
+    changes = changed(*({IN_JAX.get(name, name): one[name] for name in current} for one in (before, current)))
     return f"other settings of JAX ({changes})" if changes else ""
 
 

@@ -74,14 +74,14 @@ class Quantity:
           ValueError: if dicts are nested deeper, or less deep, than places are left.
         """
         places = self.unbound
-        found = flat(value) if isinstance(value, Mapping) else {"": value}
-        made = {}
-        for key, array in found.items():
+        arrays = flat(value) if isinstance(value, Mapping) else {"": value}
+        by_name = {}
+        for key, array in arrays.items():
             words = key.split("/", len(places) - 1) if places else []
             if len(words) != len(places) or (not places and key):
                 raise ValueError(f"{self.name}: {key!r} does not fill the places {places or 'none'}")
-            made[self.name.format(**self.bound, **dict(zip(places, words)))] = array
-        return made
+            by_name[self.name.format(**self.bound, **dict(zip(places, words)))] = array
+        return by_name
 
     def __call__(self, record: Record, /, **values: Any) -> Any:
         """The array; where places are left, a dict of the arrays that the record has, by what fills them.
@@ -100,8 +100,8 @@ class Quantity:
 
     def over(self, record: Record, place: str, values: Iterable) -> dict[str, np.ndarray]:
         """By the other place that is left, stacked over the values of one: ``{"trained": (S, M)}``."""
-        each = [self(record, **{place: value}) for value in values]
-        return {name: np.stack([one[name] for one in each]) for name in each[0]}
+        slices = [self(record, **{place: value}) for value in values]
+        return {name: np.stack([one[name] for one in slices]) for name in slices[0]}
 
     def pattern(self, config: Config) -> re.Pattern:
         """A regular expression of the names of its arrays, with a group for each place that is not filled."""
@@ -123,8 +123,8 @@ class Quantity:
         domain = self.domains.get(place)
         if domain is None or (isinstance(domain, str) and domain not in config):  # an older record's lacks the field
             return None
-        found = config[domain] if isinstance(domain, str) else domain if isinstance(domain, tuple) else domain(config)
-        return [str(value) for value in found]
+        choices = config[domain] if isinstance(domain, str) else domain if isinstance(domain, tuple) else domain(config)
+        return [str(value) for value in choices]
 
     def axes_of(self, match: re.Match) -> Axes:
         """Axes of the array whose name matched."""
@@ -135,18 +135,18 @@ class Quantity:
         if not (chosen := self.chosen):
             return []
         rest = dict.fromkeys((place for place in self.places if place not in chosen), "*")
-        found = (self.values(place, config) for place in chosen)
-        each = itertools.product(*(["*"] if values is None else values for values in found))
-        return [self.name.format(**rest, **dict(zip(chosen, values))) for values in each]
+        choices = (self.values(place, config) for place in chosen)
+        combinations = itertools.product(*(["*"] if values is None else values for values in choices))
+        return [self.name.format(**rest, **dict(zip(chosen, values))) for values in combinations]
 
     def left_out(self, presets: Iterable[Config], config: Config) -> set[str]:
         """Patterns of the names of which a place holds what some preset chooses and this configuration does not."""
-        found = set()
+        patterns = set()
         for place in self.chosen:
             others = {value for preset in presets for value in self.values(place, preset) or ()}
             for value in others - set(self.values(place, config) or ()):
-                found.add(self.name.format(**dict.fromkeys(self.places, "*") | {place: value}))
-        return found
+                patterns.add(self.name.format(**dict.fromkeys(self.places, "*") | {place: value}))
+        return patterns
 
 
 def quantity(name: str, /, *axes: str, **domains: Domain) -> Quantity:
@@ -165,12 +165,12 @@ def axes_of(quantities: Iterable[Quantity], names: Iterable[str], config: Config
       AxesError: for a name of no quantity, or of two with as many open places.
     """
     patterns = [(one, one.pattern(config)) for one in sorted(quantities, key=lambda one: one.open)]
-    found = {}
+    axes = {}
     for name in names:
         matches = [(one, match) for one, pattern in patterns if (match := pattern.fullmatch(name))]
         if not matches:
             raise AxesError(f"array {name}: no quantity of the binary has this name")
         if len(matches) > 1 and matches[0][0].open == matches[1][0].open:
             raise AxesError(f"array {name}: is of two quantities, {matches[0][0].name} and {matches[1][0].name}")
-        found[name] = matches[0][0].axes_of(matches[0][1])
-    return found
+        axes[name] = matches[0][0].axes_of(matches[0][1])
+    return axes

@@ -42,9 +42,9 @@ def described(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
     Equal descriptions mean equal values but for what is unknown. Arrays are there as digests.
     """
-    found = dict(_Walk().parts("", values))
-    unknown = [place for place, value in found.items() if isinstance(value, Unknown)]
-    return {place: str(value) if isinstance(value, Unknown) else value for place, value in found.items()}, unknown
+    parts = dict(_Walk().parts("", values))
+    unknown = [place for place, value in parts.items() if isinstance(value, Unknown)]
+    return {place: str(value) if isinstance(value, Unknown) else value for place, value in parts.items()}, unknown
 
 
 class _Walk:
@@ -81,8 +81,8 @@ class _Walk:
             yield place, value.__name__
         elif is_known(type(value)) and callable(value) and hasattr(value, "__wrapped__"):  # jit, custom_jvp
             yield from self.parts(place, value.__wrapped__)
-            own = getattr(value, "__dict__", {})
-            yield from self.parts(f"{place}/rules", {name: own[name] for name in ("jvp", "fwd", "bwd") if name in own})
+            attrs = getattr(value, "__dict__", {})
+            yield from self.parts(f"{place}/rules", {k: attrs[k] for k in ("jvp", "fwd", "bwd") if k in attrs})
         elif is_known(type(value)) and callable(value) and hasattr(value, "__name__"):  # built in, or a ufunc
             yield place, f"{getattr(value, '__module__', None) or type(value).__module__}.{value.__name__}"
             if not isinstance(owner := getattr(value, "__self__", None), ModuleType | None):  # dict.get, of its dict
@@ -92,8 +92,8 @@ class _Walk:
 
     def _function(self, place: str, function: FunctionType) -> Iterator[tuple[str, Any]]:
         known = _known_name(function.__globals__.get("__name__", ""))
-        said = f"{function.__globals__.get('__name__')}.{function.__qualname__}" if known else function.__qualname__
-        yield place, said if known else f"{said} {_code(function)}"
+        label = f"{function.__globals__.get('__name__')}.{function.__qualname__}" if known else function.__qualname__
+        yield place, label if known else f"{label} {_code(function)}"
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
             try:
                 content = cell.cell_contents
@@ -205,17 +205,17 @@ def _canonical(code: CodeType, documented: str | None = None) -> tuple:
 
 def _loaded(code: CodeType) -> dict[str, set[str]]:
     """Names that a function, or one inside it, loads: globals, attributes, imports."""
-    found: dict[str, set[str]] = {"global": set(), "attribute": set(), "import": set()}
+    loaded: dict[str, set[str]] = {"global": set(), "attribute": set(), "import": set()}
     kinds = {"LOAD_GLOBAL": "global", "LOAD_NAME": "global", "LOAD_ATTR": "attribute", "LOAD_METHOD": "attribute"}
     kinds |= {"IMPORT_NAME": "import", "IMPORT_FROM": "attribute"}
     for instruction in dis.get_instructions(code):
         if instruction.opname in kinds:
-            found[kinds[instruction.opname]].add(instruction.argval)
+            loaded[kinds[instruction.opname]].add(instruction.argval)
     for value in code.co_consts:
         if isinstance(value, CodeType):
             for kind, names in _loaded(value).items():
-                found[kind] |= names
-    return found
+                loaded[kind] |= names
+    return loaded
 
 
 def _name(kind: type) -> str:

@@ -46,11 +46,11 @@ class Record:
         Raises:
           NoArrayError: a KeyError, if there is neither.
         """
-        found = below(self.arrays, name)
-        if found is None:
+        value = below(self.arrays, name)
+        if value is None:
             has = shortened(", ".join(self.arrays), 200) or "no arrays"
             raise NoArrayError(name, f"the record of {self.experiment} holds no {name!r}; it has {has}")
-        return found
+        return value
 
     def table(self) -> Iterator[dict[str, Any]]:
         """One row for every number: ``array``, a column for each axis of any array (None where it has not), ``value``.
@@ -78,12 +78,12 @@ class Record:
 
         Of axes to which one array, of that axis alone and of its name (with or without an s), belongs.
         """
-        found: dict[str, list[np.ndarray]] = {}
+        candidates: dict[str, list[np.ndarray]] = {}
         for name, axes in self.axes.items():
-            of = "_".join(axes).split("_")[-1]
-            if len(axes) == 1 and name in self.arrays and re.split("[/_]", name)[-1] in (of, f"{of}s"):
-                found.setdefault(axes[0], []).append(self.arrays[name])
-        return {axis: same[0] for axis, same in found.items() if all(np.array_equal(same[0], one) for one in same)}
+            word = "_".join(axes).split("_")[-1]
+            if len(axes) == 1 and name in self.arrays and re.split("[/_]", name)[-1] in (word, f"{word}s"):
+                candidates.setdefault(axes[0], []).append(self.arrays[name])
+        return {axis: same[0] for axis, same in candidates.items() if all(np.array_equal(same[0], one) for one in same)}
 
     def dataset(self) -> Any:
         """The arrays as an ``xarray.Dataset`` whose dimensions are their axes, with their ``coordinates``.
@@ -114,14 +114,14 @@ def flat(tree: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
       ValueError: for a name that is given twice, as by ``{"a/b": x, "a": {"b": y}}``.
     """
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for name, value in tree.items():
         leaves = flat(value) if isinstance(value, Mapping) else None
         new = {name: value} if leaves is None else {f"{name}/{rest}": leaf for rest, leaf in leaves.items()}
-        if twice := found.keys() & new.keys():
+        if twice := flattened.keys() & new.keys():
             raise ValueError(f"{', '.join(sorted(twice))}: given twice; every array needs a name of its own")
-        found |= new
-    return found
+        flattened |= new
+    return flattened
 
 
 def in_single(array: Any) -> Any:

@@ -118,11 +118,11 @@ def load(folder: Path, arrays: bool = True) -> Record:
     # records from before provenance had a digest have none
     if not isinstance(origin, dict) or origin.pop("digest", digest(origin)) != digest(origin):
         raise RecordError(f"{folder / 'provenance.json'} is not a provenance, or differs from its own digest")
-    found = read_arrays(folder / "arrays.npz", content["arrays"]) if arrays else {}
+    data = read_arrays(folder / "arrays.npz", content["arrays"]) if arrays else {}
     axes, params = {name: tuple(names) for name, names in content["axes"].items()}, {}
     if content.get("params") and (folder / "params.npz").exists():  # a gallery may not keep them
         params = read_arrays(folder / "params.npz", content["params"])
-    return Record(content["experiment"], content["preset"], config, content["metrics"], found, origin, axes, params)
+    return Record(content["experiment"], content["preset"], config, content["metrics"], data, origin, axes, params)
 
 
 def _are_words(value: Any) -> bool:

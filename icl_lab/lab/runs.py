@@ -27,8 +27,8 @@ class FinishedRun(NamedTuple):
     experiment: Experiment
 
     def __repr__(self) -> str:
-        made = f"{self.record.experiment}, {self.record.preset}, {self.record.config['members']} members"
-        return f"FinishedRun({made}, {len(self.record.arrays)} arrays)"
+        summary = f"{self.record.experiment}, {self.record.preset}, {self.record.config['members']} members"
+        return f"FinishedRun({summary}, {len(self.record.arrays)} arrays)"
 
     def _repr_html_(self) -> str:
         arrays = self.record.arrays.items()
@@ -71,8 +71,8 @@ class FinishedRun(NamedTuple):
         learners = self._learners()
         stage = stage or self._only_stage()
         if stage not in learners:
-            said = f"only those of {', '.join(learners)}" if learners else "of none"
-            raise RecordError(f"{self.record.experiment} does not say what the members of {stage!r} predict, {said}")
+            known = f"only those of {', '.join(learners)}" if learners else "of none"
+            raise RecordError(f"{self.record.experiment} does not say what the members of {stage!r} predict, {known}")
         return learners[stage](params)
 
     def learner(self, member: int = 0, stage: str = "") -> Learner:
@@ -99,9 +99,9 @@ class FinishedRun(NamedTuple):
         """Of the outcome of a training what a run keeps: parameters; no measurements, nor which members diverged."""
         if (params := below(self.record.params, stage)) is None:
             kept = sorted({name.split("/")[0] for name in self.record.params})
-            said = f"it has those of {', '.join(kept)}" if kept else "it kept none"
-            which = f"of a stage {stage!r}" if stage else "that its binary can turn to learners"
-            raise RecordError(f"this run of {self.record.experiment} has no parameters {which}; {said}")
+            known = f"it has those of {', '.join(kept)}" if kept else "it kept none"
+            missing = f"of a stage {stage!r}" if stage else "that its binary can turn to learners"
+            raise RecordError(f"this run of {self.record.experiment} has no parameters {missing}; {known}")
         return Fit(params, np.zeros(0, int), {}, np.full(jax.tree.leaves(params)[0].shape[0], -1))
 
     def _only_stage(self) -> str:
@@ -149,8 +149,8 @@ def load_run(
         raise RecordError(f"folder must be the path of a finished run, got {folder!r}")
     folder = Path(folder)
     if not (folder / "record.json").exists():
-        said = f"is a file of {folder.parent}" if folder.is_file() else "holds no record.json"
-        raise RecordError(f"folder: {folder} {said}; allowed is the folder of a finished run")
+        problem = f"is a file of {folder.parent}" if folder.is_file() else "holds no record.json"
+        raise RecordError(f"folder: {folder} {problem}; allowed is the folder of a finished run")
     record = records.load(folder, arrays=(folder / "arrays.npz").exists())  # a gallery may not keep them
     if experiment is None and record.experiment == own_record.NAME:
         experiment = own_record.experiment_of(record, network, layout)
@@ -159,8 +159,8 @@ def load_run(
             experiment = importlib.import_module(f"experiments.{record.experiment}").EXPERIMENT
         except (ImportError, AttributeError) as error:
             why = machine.in_the_way() or "for one of your own: load_run(folder, EXPERIMENT)"
-            said = f"{record.experiment} is no binary here ({error}); {why}"
-            raise RecordError(f"{folder}: {said}") from error
+            problem = f"{record.experiment} is no binary here ({error}); {why}"
+            raise RecordError(f"{folder}: {problem}") from error
     if experiment.name != record.experiment:
         raise RecordError(f"{folder} holds a run of {record.experiment}, not of {experiment.name}")
     return FinishedRun(record, experiment)

@@ -94,5 +94,5 @@ class Session:
 
 def taken(fit: Fit, seconds: float) -> dict[str, float]:
     """What a training took, as ``Session.stages`` has it."""
-    found = {"members": fit.diverged_at.size, "steps": int(fit.steps[-1]), "seconds": round(seconds, 1)}
-    return found | {"memory": fit.memory} | ({"resumed": fit.resumed} if fit.resumed else {})
+    stage = {"members": fit.diverged_at.size, "steps": int(fit.steps[-1]), "seconds": round(seconds, 1)}
+    return stage | {"memory": fit.memory} | ({"resumed": fit.resumed} if fit.resumed else {})

@@ -98,15 +98,15 @@ def panels(
         split = -(-columns // across)
         cells = [(row * split + column // across, column % across) for row, column in cells]
     down = columns if turned else 1 + cells[-1][0]
-    each = WIDTHS[across] / across
+    panel_width = WIDTHS[across] / across
     tallest = 5.0 if shape else 2.9  # who says a shape may want many rows of names
-    tall = min(max((shape or height / width) * each, 1.6), tallest)
-    figure = Figure(figsize=(WIDTHS[across], down * tall), layout="constrained")
+    panel_height = min(max((shape or height / width) * panel_width, 1.6), tallest)
+    figure = Figure(figsize=(WIDTHS[across], down * panel_height), layout="constrained")
     FigureCanvasAgg(figure)
     grid = figure.add_gridspec(down, across)
-    made = [figure.add_subplot(grid[cell[::-1] if turned else cell]) for cell in cells]
+    subplots = [figure.add_subplot(grid[cell[::-1] if turned else cell]) for cell in cells]
     axes = np.empty(rows * columns, object)
-    axes[:] = made
+    axes[:] = subplots
     return figure, axes.reshape(rows, columns)
 
 
@@ -154,8 +154,8 @@ def save(figure: Figure, path: Path, caption: str, pdf: bool = True, svg: bool =
     box = figure.get_tightbbox()
     lines = textwrap.fill(caption, round(CHARACTERS * figure.get_figwidth()))  # longer ones would widen the picture
     place: dict[str, Any] = {"ha": "right", "va": "top", "fontsize": 7, "color": "0.35"}
-    said = figure.text(0.995, (box.y0 - 0.05) / figure.get_figheight(), lines, **place)
-    below = said.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+    text = figure.text(0.995, (box.y0 - 0.05) / figure.get_figheight(), lines, **place)
+    below = text.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
     box = box.union([box, below]).padded(0.03)  # a tight box of all, without asking every text again
     box.x0, box.x1 = min(box.x0, 0.0), max(box.x1, figure.get_figwidth())
     kinds = {".png": {"Software": None}} | ({".pdf": {"CreationDate": None}} if pdf else {})
@@ -169,8 +169,8 @@ def save(figure: Figure, path: Path, caption: str, pdf: bool = True, svg: bool =
 
 def slimmed(svg: bytes) -> bytes:
     """An SVG of matplotlib in fewer bytes: places to hundredths of a point, no indents, no style that is said twice."""
-    said = dict(re.findall(rb'<path id="(\w+)"[^>]* (style="[^"]*")', svg))
+    styles = dict(re.findall(rb'<path id="(\w+)"[^>]* (style="[^"]*")', svg))
     svg = re.sub(rb' (?:d|x|y)="[^"]*"', lambda of: re.sub(rb"(\.\d\d)\d+", rb"\1", of[0]), svg)
     of_marks = rb'(<use xlink:href="#(\w+)"[^>]*) (style="[^"]*")/>'
-    svg = re.sub(of_marks, lambda of: of[1] + b"/>" if said.get(of[2]) == of[3] else of[0], svg)
+    svg = re.sub(of_marks, lambda of: of[1] + b"/>" if styles.get(of[2]) == of[3] else of[0], svg)
     return re.sub(rb"\n +", b"\n", svg)

@@ -97,8 +97,8 @@ class Fits(Mapping[str, Any]):
 
     def params(self) -> dict[str, Any]:
         """Final parameters of the trainings that keep theirs, on the host, by stage."""
-        found = {stage: self._done[stage].params for stage, one in self._planned.items() if one.kept}  # type: ignore[union-attr]
-        return {stage: host(params) for stage, params in found.items() if isinstance(params, Mapping)}
+        by_stage = {stage: self._done[stage].params for stage, one in self._planned.items() if one.kept}  # type: ignore[union-attr]
+        return {stage: host(params) for stage, params in by_stage.items() if isinstance(params, Mapping)}
 
     def check_all_asked(self) -> None:
         """Raises ValueError naming the stages that nothing asked for."""

@@ -82,7 +82,7 @@ def _tensors(path: Path) -> dict[str, np.ndarray]:
         raise ValueError(f"{path}: {'damaged, or no npz' if path.is_file() else 'no such file of weights'}")
     try:
         with np.load(path, allow_pickle=False) as file:
-            found = {name: np.asarray(file[name], np.float32) for name in file.files if not name.endswith(BUFFERS)}
+            tensors = {name: np.asarray(file[name], np.float32) for name in file.files if not name.endswith(BUFFERS)}
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path}: damaged, or no npz of numbers ({error})") from error
-    return {".".join(word for word in name.split(".") if word not in WRAPPERS): one for name, one in found.items()}
+    return {".".join(word for word in name.split(".") if word not in WRAPPERS): one for name, one in tensors.items()}

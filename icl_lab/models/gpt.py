@@ -148,8 +148,8 @@ def prefix_predictions(network: GPT, params: Params, prompts: Prompt) -> Array:
 def _block(network: GPT, weights: Params, layer: int, rows: Array, **options: Any) -> tuple[Array, Attended]:
     """``gpt_block`` of one layer."""
     names = ("w_", "qkv_", "p_", "attention_", "mlp_")
-    own = {name: stack[layer] for name, stack in weights.items() if name.startswith(names)}
-    return gpt_block(own, rows, network.heads, [(own["w_qkv"], own["qkv_bias"])], **options)
+    params = {name: stack[layer] for name, stack in weights.items() if name.startswith(names)}
+    return gpt_block(params, rows, network.heads, [(params["w_qkv"], params["qkv_bias"])], **options)
 
 
 def _read_out(weights: Params, rows: Array) -> Array:

@@ -57,10 +57,10 @@ def gpt2_network(path: str | Path, heads: int | None = None) -> LanguageModel:
     shapes = read_tensors(path, lambda file, name: tuple(file.get_slice(name).get_shape()))
     embedding = shapes.get("wte.weight")
     if embedding is None or len(embedding) != 2 or 0 in embedding:
-        found = f"missing; {SHARDS}" if embedding is None else f"of shape {embedding}"
+        fault = f"missing; {SHARDS}" if embedding is None else f"of shape {embedding}"
         if longer := [name for name in shapes if name.endswith(".wte.weight")]:
-            found = f"called {longer[0]}; take what stands before wte.weight off all names"
-        raise ValueError(f"{path}: wte.weight must be the embedding (vocabulary, width) of a GPT-2, it is {found}")
+            fault = f"called {longer[0]}; take what stands before wte.weight off all names"
+        raise ValueError(f"{path}: wte.weight must be the embedding (vocabulary, width) of a GPT-2, it is {fault}")
     if shapes.pop("lm_head.weight", embedding) != embedding:
         raise ValueError(f"{path}: {UNTIED}")
     vocabulary, width = embedding
@@ -73,10 +73,10 @@ def gpt2_network(path: str | Path, heads: int | None = None) -> LanguageModel:
             raise ValueError(
                 f"{path}: {name} of config.json beside it is {configuration[name]}, its tensors say {size}"
             )
-    said = configuration.get("n_head")
-    if said is not None and heads not in (None, said):
-        raise ValueError(f"heads must be {said}, the n_head of config.json beside {path}, got {heads}")
-    heads = said if heads is None else heads
+    n_head = configuration.get("n_head")
+    if n_head is not None and heads not in (None, n_head):
+        raise ValueError(f"heads must be {n_head}, the n_head of config.json beside {path}, got {heads}")
+    heads = n_head if heads is None else heads
     if heads is None and width not in PUBLISHED:
         raise ValueError(
             f"{path}: heads must be given for a width of {width} (heads=H, in a command --heads=H), as there is no "
@@ -160,13 +160,13 @@ def _configuration(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        said = dict(json.loads(path.read_text(encoding="utf-8")))
+        config = dict(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: no configuration of a network: {error}") from error
     for name, allowed in FUNCTION.items():
-        if said.get(name, allowed[0]) not in allowed:
-            raise ValueError(f"{path}: {name} must be {' or '.join(map(repr, allowed))}, got {said[name]!r}")
-    return said
+        if config.get(name, allowed[0]) not in allowed:
+            raise ValueError(f"{path}: {name} must be {' or '.join(map(repr, allowed))}, got {config[name]!r}")
+    return config
 
 
 def read_tensors(path: Path, of_tensor: Callable[[Any, str], T]) -> dict[str, T]:
@@ -182,21 +182,21 @@ def read_tensors(path: Path, of_tensor: Callable[[Any, str], T]) -> dict[str, T]
         header = int.from_bytes(opened.read(8), "little")
     if size < 8 or not 2 <= header <= min(size - 8, HEADER_LIMIT):
         raise ValueError(f"{path}: truncated or no safetensors file, {size} bytes with a header of {header}")
-    safetensors, found = _library("safetensors"), dict[str, T]()
+    safetensors, values = _library("safetensors"), dict[str, T]()
     try:
         with safetensors.safe_open(str(path), "flax") as file:
             for name in file.keys():  # noqa: SIM118 (a file, not a dict)
                 short = ".".join(word for word in name.split(".") if word not in WRAPPERS).removeprefix(PREFIX)
-                if short in found:
+                if short in values:
                     raise ValueError(f"{path}: {name} is there twice, under two prefixes")
                 if short.endswith(BUFFERS):
                     continue
                 if (kind := file.get_slice(name).get_dtype()) not in DTYPES:
                     raise ValueError(f"{path}: {name} must be of type {', '.join(DTYPES)}, got {kind}")
-                found[short] = of_tensor(file, name)
+                values[short] = of_tensor(file, name)
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path}: truncated or no safetensors file, {error}") from error
-    return found
+    return values
 
 
 def check_blocks(path: Path, shapes: dict[str, tuple[int, ...]], layers: int, width: int) -> None:
@@ -212,12 +212,12 @@ def check_blocks(path: Path, shapes: dict[str, tuple[int, ...]], layers: int, wi
     if missing or extra:
         kinds = {"missing": missing, "not GPT-2's": extra}
         listed = {kind: ", ".join(names[:8]) + " .." * (len(names) > 8) for kind, names in kinds.items() if names}
-        said = "; ".join(f"{kind}: {names}" for kind, names in listed.items())
+        message = "; ".join(f"{kind}: {names}" for kind, names in listed.items())
         if missing and all(name.endswith(".bias") for name in missing):
-            said += "; where the network has no biases, write zeros for them"
+            message += "; where the network has no biases, write zeros for them"
         elif missing:
-            said += f"; {SHARDS}"
-        raise ValueError(f"{path}: the tensors are not those of a GPT-2 of {layers} layers; {said}")
+            message += f"; {SHARDS}"
+        raise ValueError(f"{path}: the tensors are not those of a GPT-2 of {layers} layers; {message}")
     for name, shape in wanted.items():
         if shapes[name] != shape or not math.prod(shape):
             turned = "" if len(shape) < 2 or shapes[name] != shape[::-1] else (

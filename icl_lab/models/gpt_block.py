@@ -63,8 +63,8 @@ def gpt_block(
     """
     (b, t, e), flat = rows.shape, rows.reshape(-1, rows.shape[2])
     read = layer_norm(flat, (own["attention_scale"], own["attention_offset"]))
-    made = [jnp.split(read @ w + bias[None], w.shape[1] // e, axis=1) for w, bias in projections]
-    q, k, v = (part.reshape(b, t, heads, e // heads) for parts in made for part in parts)
+    products = [jnp.split(read @ w + bias[None], w.shape[1] // e, axis=1) for w, bias in projections]
+    q, k, v = (part.reshape(b, t, heads, e // heads) for parts in products for part in parts)
     q, k = rotated(q)[:, ::stride], rotated(k)
     if before is not None:
         shared = (jnp.broadcast_to(old[None], (b, *old.shape)) for old in before)
@@ -76,8 +76,8 @@ def gpt_block(
     pattern = touched(pattern, "attention") if touched else pattern
     mixed = jnp.einsum("bhts,bshk->bthk", pattern, v)
     if touched:
-        each = jnp.einsum("bthk,hke->bhte", mixed, own["w_p"].reshape(heads, -1, e))
-        output = touched(each, "head_output").sum(1).reshape(-1, e) + own["p_bias"][None]
+        head_output = jnp.einsum("bthk,hke->bhte", mixed, own["w_p"].reshape(heads, -1, e))
+        output = touched(head_output, "head_output").sum(1).reshape(-1, e) + own["p_bias"][None]
     else:
         output = mixed.reshape(-1, e) @ own["w_p"] + own["p_bias"][None]
     flat = rows[:, ::stride].reshape(-1, e) + output
@@ -90,14 +90,14 @@ def traced_blocks(
 ) -> tuple[Array, Trace]:
     """The residual stream (T, E) of one prompt behind all blocks, each ``gpt_block`` of a layer; and the trace."""
     check_intervention(intervention, len(blocks))
-    found: dict[str, list[Array]] = {"attention": [], "head_output": []}
+    fields: dict[str, list[Array]] = {"attention": [], "head_output": []}
 
     def touched(value: Array, name: str) -> Array:
-        found[name].append(intervened(value[0], name, len(found[name]), intervention, step))
-        return found[name][-1][None]
+        fields[name].append(intervened(value[0], name, len(fields[name]), intervention, step))
+        return fields[name][-1][None]
 
     residual = [intervened(rows, "residual", 0, intervention, step)]
     for layer, block in enumerate(blocks):
         after, _ = block(residual[-1][None], touched=touched)
         residual.append(intervened(after[0], "residual", layer + 1, intervention, step))
-    return residual[-1], Trace(*(jnp.stack(part) for part in (*found.values(), residual)))
+    return residual[-1], Trace(*(jnp.stack(part) for part in (*fields.values(), residual)))

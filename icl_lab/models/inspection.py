@@ -74,8 +74,8 @@ def check_intervention(intervention: Intervention | None, layers: int) -> None:
     group = {} if intervention.group is None else {"group": intervention.group}
     for name, mask in (intervention.mask | group).items():
         if len(mask) != lengths.get(name, layers):
-            said = f"of a network of {layers} layers it has {lengths.get(name, layers)} entries"
-            raise ValueError(f"the intervention is of another number of layers: {name} has {len(mask)}, {said}")
+            allowed = f"of a network of {layers} layers it has {lengths.get(name, layers)} entries"
+            raise ValueError(f"the intervention is of another number of layers: {name} has {len(mask)}, {allowed}")
     for other in intervention.also:
         check_intervention(other, layers)
 

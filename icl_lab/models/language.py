@@ -231,15 +231,15 @@ def block(
     return gpt_block(own, rows, network.heads, **{"rotated": network.rotated, "beside": beside} | options)
 
 
-def _momentum(network: LanguageModel, own: Params, tokens: int) -> Array:
+def _momentum(network: LanguageModel, weights: Params, tokens: int) -> Array:
     of_head = lambda eta: momentum_pattern(tokens, eta, normalised=network.normalised)  # noqa: E731
-    return jax.vmap(of_head)(jax.nn.sigmoid(own["eta"])) if network.learned_eta else of_head(network.eta)[None]
+    return jax.vmap(of_head)(jax.nn.sigmoid(weights["eta"])) if network.learned_eta else of_head(network.eta)[None]
 
 
 MIXERS: dict[str, Callable[[LanguageModel, Params, int], Array | None]] = {
-    "none": lambda network, own, tokens: None,
+    "none": lambda network, weights, tokens: None,
     "momentum": _momentum,
-    "recent": lambda network, own, tokens: recent_pattern(tokens, network.window)[None],
+    "recent": lambda network, weights, tokens: recent_pattern(tokens, network.window)[None],
 }
 """What a mixer adds to the pattern of every head of a layer: (H, T, T), or (1, T, T) where it is the same."""
 
@@ -251,9 +251,9 @@ def embedded(network: LanguageModel, weights: Params, tokens: Array, starts: Arr
     """
     rows, size = weights["embedding"][tokens], network.width**-0.5 if network.scaled else network.spread
     if network.positions:
-        own = slice(network.start, network.start + tokens.shape[1])
+        span = slice(network.start, network.start + tokens.shape[1])
         drawn = None if starts is None else starts[:, None] + jnp.arange(tokens.shape[1])[None]
-        rows = rows + (weights["position"][None, own] if drawn is None else weights["position"][drawn])
+        rows = rows + (weights["position"][None, span] if drawn is None else weights["position"][drawn])
     if network.sinusoidal:
         rows = rows + size * sinusoids(tokens.shape[1], network.width, network.sinusoidal)[None]
     return rows * network.width**0.5 if network.scaled else rows

@@ -56,9 +56,9 @@ def folded_weights(params: Params) -> tuple[Array, Array]:
     weights = params["params"]
     if not {"w_q", "w_kq"} & weights.keys():  # layers of their own shapes; heads of zeros add nothing
         layers = sum(name.removeprefix("w_q_").removeprefix("w_kq_").isdigit() for name in weights)
-        each = [folded_weights({"params": layer_weights(weights, layer)}) for layer in range(layers)]
-        widest = max(len(a) for a, _ in each)
-        a, b = (jnp.stack([padded(list(heads), widest) for heads in part]) for part in zip(*each))
+        products = [folded_weights({"params": layer_weights(weights, layer)}) for layer in range(layers)]
+        widest = max(len(a) for a, _ in products)
+        a, b = (jnp.stack([padded(list(heads), widest) for heads in part]) for part in zip(*products))
         return a, b
     a = weights["w_kq"] if "w_kq" in weights else weights["w_q"] @ weights["w_k"].swapaxes(-1, -2)
     return a, weights["w_pv"] if "w_pv" in weights else weights["w_v"] @ weights["w_p"]

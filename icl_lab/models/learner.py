@@ -59,16 +59,16 @@ def traced(network: nn.Module, params: dict, layout: Layout | None = None) -> Ca
         tokens, extra = layout.encode(prompt), told(network, layout, prompt)
         check_params(network, params, tokens.shape)
         if takes_interventions(network):
-            found = network.apply(params, tokens, intervention, step, **extra)
+            outputs = network.apply(params, tokens, intervention, step, **extra)
         else:
-            found = observed(lambda: cast(Array, network.apply(params, tokens)), intervention, step)
-        if not isinstance(found, tuple) or len(found) != 2 or found[1] is None:
+            outputs = observed(lambda: cast(Array, network.apply(params, tokens)), intervention, step)
+        if not isinstance(outputs, tuple) or len(outputs) != 2 or outputs[1] is None:
             name = type(network).__name__
             raise ValueError(
                 f"network {name} must return (tokens, Trace), or be called with tokens and use SelfAttention"
             )
-        found, trace = cast(tuple[Array, Trace], found)
-        return layout.decode(found, prompt), trace
+        outputs, trace = cast(tuple[Array, Trace], outputs)
+        return layout.decode(outputs, prompt), trace
 
     return run
 
@@ -137,8 +137,8 @@ def check_params(network: nn.Module, params: Mapping[str, Any], tokens: tuple[in
     except (TypeError, errors.FlaxError):  # a module that has no hash, or whose init wants more than a key
         return
     except AttributeError as error:
-        said = f"network {type(network).__name__} must take tokens (T, E), got one that raised: {error}"
-        raise ShapeError(f"{said}; a module that takes a Prompt is given as icl_lab.training.Model") from error
+        message = f"network {type(network).__name__} must take tokens (T, E), got one that raised: {error}"
+        raise ShapeError(f"{message}; a module that takes a Prompt is given as icl_lab.training.Model") from error
     given = {_path(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params.get("params", {}))}
     wrong = [
         f"{name} {sizes(given[name]) if name in given else 'missing'}, not {allowed.get(name, 'there')}"

@@ -56,8 +56,8 @@ def delta_pattern(
     coupling = rates[:, None] * seen * (keys @ keys.T)
     read = (queries @ keys.T) * kept[None]
     system = jnp.eye(keys.shape[0], dtype=keys.dtype) + coupling
-    found = backward(system, read.T).T
-    return found * (rates / sizes)[None]
+    solution = backward(system, read.T).T
+    return solution * (rates / sizes)[None]
 
 
 def delta_of_grams(
@@ -84,8 +84,8 @@ def delta_of_grams(
         return rest - one * row[:, None], None
 
     rows = (jnp.arange(n), jnp.moveaxis(coupling, 1, 0))
-    found, _ = jax.lax.scan(step, read, rows, reverse=True)
-    return found * (rates[None, :, None] / sizes)[:, None]
+    solution, _ = jax.lax.scan(step, read, rows, reverse=True)
+    return solution * (rates[None, :, None] / sizes)[:, None]
 
 
 def mesa_pattern(
@@ -125,8 +125,8 @@ def mesa_of_grams(
     weights = _weights(n, rates, gates, dtype)
     ridge = jnp.asarray(strength, dtype) * jnp.eye(n, dtype=dtype)
     system = weights[None, :, None, None] * gram + ridge[None, :, :, None]
-    found = _eliminated(system, scores)
-    return found * weights[None, None, :, None]
+    solution = _eliminated(system, scores)
+    return solution * weights[None, None, :, None]
 
 
 def _eliminated(system: Array, scores: Array) -> Array:
@@ -140,9 +140,9 @@ def _eliminated(system: Array, scores: Array) -> Array:
     def column(both: Array, k: Array) -> tuple[Array, None]:
         row = jax.lax.dynamic_index_in_dim(both, k, 1, keepdims=False)  # (blocks, N, tasks)
         pivot = jax.lax.dynamic_index_in_dim(row, k, 1)
-        own = jax.lax.dynamic_index_in_dim(both, k, 2) / pivot[:, None]  # (blocks, N + T, 1, tasks)
+        scaled = jax.lax.dynamic_index_in_dim(both, k, 2) / pivot[:, None]  # (blocks, N + T, 1, tasks)
         others = jnp.where((jnp.arange(n) == k)[None, :, None], 0, row)
-        both = jnp.where((jnp.arange(n) == k)[None, None, :, None], own, both - own * others[:, None])
+        both = jnp.where((jnp.arange(n) == k)[None, None, :, None], scaled, both - scaled * others[:, None])
         return both, None
 
     return jax.lax.scan(column, jnp.concatenate([system, scores], axis=1), jnp.arange(n))[0][:, n:]
@@ -166,14 +166,14 @@ def memory(examples: int, gates: ArrayLike = 1.0, momentum: ArrayLike = 0.0) -> 
     """
     check_number("momentum", momentum, scalar=True)
     lag = np.maximum(np.subtract.outer(np.arange(examples), np.arange(examples)), -1)
-    here = jnp if is_traced(gates) or is_traced(momentum) else np  # constants need no program
-    each: Any = here.broadcast_to(here.asarray(_checked(gates, "gates", examples)), (examples,))
-    fresh = here.where(lag >= 0, momentum ** np.maximum(lag, 0), 0)
-    before, seen = here.zeros(examples), []
-    for gate, added in zip(each, fresh):
+    xp = jnp if is_traced(gates) or is_traced(momentum) else np  # constants need no program
+    per_example: Any = xp.broadcast_to(xp.asarray(_checked(gates, "gates", examples)), (examples,))
+    fresh = xp.where(lag >= 0, momentum ** np.maximum(lag, 0), 0)
+    before, seen = xp.zeros(examples), []
+    for gate, added in zip(per_example, fresh):
         seen.append(gate * before)
         before = seen[-1] + added
-    return here.stack(seen), before
+    return xp.stack(seen), before
 
 
 def _weights(examples: int, rates: ArrayLike, gates: ArrayLike, dtype: jnp.dtype) -> Array:

@@ -102,7 +102,7 @@ def _checked(queries: ArrayLike, keys: ArrayLike, values: ArrayLike) -> tuple[Fl
 
 def _each(value: ArrayLike, name: str, examples: int) -> Floats:
     check_number(name, value)
-    found = np.asarray(value, np.float64)
-    if found.shape not in ((), (examples,)):
-        raise ValueError(f"{name} must be one number or one an example ({examples},), got shape {found.shape}")
-    return np.broadcast_to(found, (examples,))
+    array = np.asarray(value, np.float64)
+    if array.shape not in ((), (examples,)):
+        raise ValueError(f"{name} must be one number or one an example ({examples},), got shape {array.shape}")
+    return np.broadcast_to(array, (examples,))

@@ -79,18 +79,18 @@ def observed(
       ValueError: for an intervention that does not fit (``check_intervention``), replaces the residual stream, which
         the module has to itself, or keeps a share where rows do not sum to one; or for attentions of other shapes.
     """
-    found: dict[str, list[Array]] = {"attention": [], "head_output": [], "residual": []}
+    fields: dict[str, list[Array]] = {"attention": [], "head_output": [], "residual": []}
 
     def interceptor(method: Callable[..., Any], args: tuple, kwargs: dict, context: Any) -> Any:
         name = context.method_name
         if not isinstance(context.module, SelfAttention) or name not in (*FIELDS, "__call__"):
             return method(*args, **kwargs)
         if name == "__call__":
-            found["residual"].append(args[0])
+            fields["residual"].append(args[0])
             if keeps_share(intervention) and not ATTENTIONS[context.module.attention].normalised:
                 raise ValueError(f"a share is of rows that sum to one, not of {context.module.attention!r} attention")
             return method(*args, **kwargs)
-        of_field = found[FIELDS[name]]
+        of_field = fields[FIELDS[name]]
         of_field.append(intervened(method(*args, **kwargs), FIELDS[name], len(of_field), intervention, step))
         return of_field[-1]
 
@@ -98,14 +98,14 @@ def observed(
         raise ValueError("residual: only networks that return (tokens, Trace) have a stream that can be replaced")
     with nn.intercept_methods(interceptor):
         value = run()
-    check_intervention(intervention, len(found["attention"]))
-    if not found["attention"]:
+    check_intervention(intervention, len(fields["attention"]))
+    if not fields["attention"]:
         return value, None
     if shapes := {
-        name: {part.shape for part in parts} for name, parts in found.items() if len({p.shape for p in parts}) > 1
+        name: {part.shape for part in parts} for name, parts in fields.items() if len({p.shape for p in parts}) > 1
     }:
         raise ValueError(f"a trace needs attentions of one shape, got {shapes}")
-    return value, Trace(*(jnp.stack(parts) for parts in found.values()))
+    return value, Trace(*(jnp.stack(parts) for parts in fields.values()))
 
 
 def attends(network: nn.Module, tokens: Any) -> bool:

@@ -124,9 +124,9 @@ class Transformer(nn.Module):
         for layer, kind in enumerate(kinds):
             weights, tokens = layer_weights(params, 0 if self.looped else layer), residual[-1]
             queries, keys, values, projection = self._project(weights, layer_norm(tokens, norms[layer]))
-            each = [pattern_of(kind, q, k, seen) for q, k in zip(queries, keys)]
-            each = [pattern / self.counts(len(tokens), seen) for pattern in each] if self.averaged else each
-            patterns = padded(each, widest)
+            maps = [pattern_of(kind, q, k, seen) for q, k in zip(queries, keys)]
+            maps = [pattern / self.counts(len(tokens), seen) for pattern in maps] if self.averaged else maps
+            patterns = padded(maps, widest)
             patterns = intervened(patterns, "attention", layer, intervention, step)
             heads = padded([pattern @ v @ p for pattern, v, p in zip(patterns, values, projection)], widest)
             heads = intervened(heads, "head_output", layer, intervention, step)
@@ -214,21 +214,21 @@ class Transformer(nn.Module):
         if not self._uneven():
             sets = (1 if self.looped else self.layers,)
             return self._layer_parameters("", sets, width, *(self.by_layer(name)[0] for name in BY_LAYER))
-        each = zip(*(self.by_layer(name) for name in BY_LAYER))
-        found = [self._layer_parameters(f"_{layer}", (), width, *sizes) for layer, sizes in enumerate(each)]
-        return {name: value for part in found for name, value in part.items()}
+        layers = zip(*(self.by_layer(name) for name in BY_LAYER))
+        params = [self._layer_parameters(f"_{layer}", (), width, *sizes) for layer, sizes in enumerate(layers)]
+        return {name: value for part in params for name, value in part.items()}
 
     def _layer_parameters(
         self, behind: str, sets: tuple[int, ...], e: int, h: int, key_size: int | None, hidden: int
     ) -> Params:
         """Weights (S, H, E, K) ..., or (H, E, K) ... of one layer; ``behind`` ends their names."""
         k, scale, stacked = key_size or e, self.init_scale / self.layers, tuple(range(len(sets)))
-        each = _initialiser(scale, in_axis=-2, batch_axis=(*stacked, len(sets)))
+        initialiser = _initialiser(scale, in_axis=-2, batch_axis=(*stacked, len(sets)))
         shapes = dict.fromkeys(("w_q", "w_k", "w_v"), (*sets, h, e, k)) | dict.fromkeys(
             ("w_kq", "w_pv"), (*sets, h, e, e)
         )
         names = PARAMETRISATIONS[self.parametrisation]
-        params = {name + behind: self.param(name + behind, each, shapes[name]) for name in names}
+        params = {name + behind: self.param(name + behind, initialiser, shapes[name]) for name in names}
         if self.parametrisation == "separate":
             into = _initialiser(scale, in_axis=(len(sets), len(sets) + 1), batch_axis=stacked)
             params[f"w_p{behind}"] = self.param(f"w_p{behind}", into, (*sets, h, k, e))
@@ -252,15 +252,15 @@ class Transformer(nn.Module):
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuses attributes outside their range, and tokens of this shape that are no prompt."""
         if len(shape) != 2 or shape[0] < 1 or (self.causal and shape[0] % 2 == 0):
-            said = ", an odd number of causal_layout()" if self.causal else ""
-            raise ValueError(f"tokens must be (T, E) with T at least 1{said}, got shape {shape}")
+            parity = ", an odd number of causal_layout()" if self.causal else ""
+            raise ValueError(f"tokens must be (T, E) with T at least 1{parity}, got shape {shape}")
         kinds = self.attentions()
         for name, least in (("heads", 1), ("key_size", 1), ("mlp_width", 0)):
             check_number(name, 1 if getattr(self, name) is None else [size or 0 for size in self.by_layer(name)])
             given = [1 if size is None else size for size in self.by_layer(name)]
             if len(given) != self.layers or min(given) < least:
-                each = isinstance(getattr(self, name), tuple)
-                allowed = f"{self.layers} numbers (one a layer) of at least {least}" if each else f"at least {least}"
+                many = isinstance(getattr(self, name), tuple)
+                allowed = f"{self.layers} numbers (one a layer) of at least {least}" if many else f"at least {least}"
                 raise ValueError(f"{name} must be {allowed}, got {getattr(self, name)}")
         if self.looped and self._uneven():
             raise ValueError("a looped stack has one set of weights: heads, key_size and mlp_width are one number each")

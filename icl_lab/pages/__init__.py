@@ -54,9 +54,9 @@ def written(
     )
     environment.filters |= filters or {}
     parts = {"style": (HERE / "page.css").read_text("utf-8"), "script": bundle(script)}
-    own: dict[str, str] = {name: Markup(text) for name, text in parts.items()}
-    own |= {f"{name}_digest": _digest(text) for name, text in parts.items()}
-    return environment.get_template(template).render(own, **context).encode()
+    variables: dict[str, str] = {name: Markup(text) for name, text in parts.items()}
+    variables |= {f"{name}_digest": _digest(text) for name, text in parts.items()}
+    return environment.get_template(template).render(variables, **context).encode()
 
 
 def _digest(text: str) -> str:
@@ -87,8 +87,8 @@ def bundle(entry: Path) -> str:
             lambda m: f"const{m[1].replace(' as ', ':')}={_name((path.parent / m[2]).resolve())};\n", text
         )
         body = EXPORT.sub("", body)
-        if found := re.search(r"^(import|export)\b.*", body, re.M):
-            raise ValueError(f"{path.name}: {found[0]!r} is a form of {found[1]} that is not bundled")
+        if match := re.search(r"^(import|export)\b.*", body, re.M):
+            raise ValueError(f"{path.name}: {match[0]!r} is a form of {match[1]} that is not bundled")
         done[path] = f"const {_name(path)}=(()=>{{\n{body}return{{{','.join(names)}}};\n}})();\n"
 
     add(entry.resolve(), ())
@@ -118,10 +118,10 @@ def stripped(script: str) -> str:
         else:
             pattern = first == "/" and last in "([,="
             kind = TEMPLATE if template else QUOTED if first in "\"'" else PATTERN if pattern else CODE
-            found = kind.match(script, place)
-            if not found:
+            match = kind.match(script, place)
+            if not match:
                 raise ValueError(f"a text or pattern has no end: {script[place : place + 40]!r}")
-            piece, place = found[0], found.end()
+            piece, place = match[0], match.end()
             if template and first == "}":
                 braces.pop()
             if template and piece.endswith("${"):

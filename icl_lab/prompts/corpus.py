@@ -41,10 +41,10 @@ def package_sources(package: str = "jax") -> Corpus:
       FileNotFoundError: if the package is not installed, or has no sources in a folder.
       ValueError: as ``sources``.
     """
-    found = util.find_spec(package)
-    if found is None or not found.submodule_search_locations:
+    spec = util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
         raise FileNotFoundError(f"package must name an installed package with a folder of sources, got {package!r}")
-    return sources(Path(found.submodule_search_locations[0]))
+    return sources(Path(spec.submodule_search_locations[0]))
 
 
 def sources(folder: Path) -> Corpus:
@@ -80,8 +80,8 @@ def source_files(folder: Path) -> dict[str, Path]:
 
     Hidden files and folders, which editors and file systems leave beside sources, are none.
     """
-    found = {path.relative_to(folder): path for path in folder.rglob("*.py")}
-    seen = {name.as_posix(): path for name, path in found.items() if not any(p.startswith(".") for p in name.parts)}
+    paths = {path.relative_to(folder): path for path in folder.rglob("*.py")}
+    seen = {name.as_posix(): path for name, path in paths.items() if not any(p.startswith(".") for p in name.parts)}
     return dict(sorted(seen.items()))
 
 

@@ -136,4 +136,4 @@ QUANTILES = {
     "exponential": unfused(_exponential),
     "laplace": unfused(_laplace),
 }
-"""Quantile functions by law, of centred uniforms: U(-1/2, 1/2), N(0, 1), standard exponential, standard Laplace."""
+"""Quantile functions by distribution, of centred uniforms: U(-1/2, 1/2), N(0, 1), standard exponential and Laplace."""

@@ -94,7 +94,7 @@ def gaussian_regression(
 
 LARGEST_LOGNORMAL = 1.0
 """Normals are quantiles of 22 bits and end at 5.17: up to this shape the third moment of the variances, the largest
-that closed forms use, is within 1 % of the law's; at 1.5 it is 18 % below it."""
+that closed forms use, is within 1 % of the distribution's; at 1.5 it is 18 % below it."""
 
 
 def random_covariance_regression(
@@ -107,16 +107,16 @@ def random_covariance_regression(
 ) -> Sampler:
     """Sampler of prompts whose inputs, query included, are N(0, diag(lambda)), with lambda drawn anew for each task.
 
-    Zhang, Frei & Bartlett 2023, section 4.3. The lambda_i are independent, ``scale`` times a law: ``exponential``
-    Exp(1), ``gamma`` Gamma(shape, 1), ``uniform`` U(0, 1), ``lognormal`` exp(shape N(0, 1)), ``constant`` 1. w is
-    N(0, I), labels are <w, x>. Everything but the sizes and the law may be a traced value.
+    Zhang, Frei & Bartlett 2023, section 4.3. The lambda_i are independent, ``scale`` times a distribution:
+    ``exponential`` Exp(1), ``gamma`` Gamma(shape, 1), ``uniform`` U(0, 1), ``lognormal`` exp(shape N(0, 1)),
+    ``constant`` 1. w is N(0, I), labels are <w, x>. Everything but the sizes and ``law`` may be a traced value.
 
     Args:
       context_length: N, number of context pairs.
       input_size: D.
       law: one of ``VARIANCE_LAWS``.
-      shape: of the gamma and lognormal laws, positive, a number or (D,); the others have none. Of the lognormal law at
-        most ``LARGEST_LOGNORMAL``.
+      shape: of the gamma and lognormal distributions, positive, a number or (D,); the others have none. Of the
+        lognormal one at most ``LARGEST_LOGNORMAL``.
       scale: factor on the variances, positive; a number, or (D,) one for each coordinate.
 
     Returns:
@@ -124,7 +124,7 @@ def random_covariance_regression(
       variances (B, D).
 
     Raises:
-      ValueError: for sizes below 1, an unknown law, or a shape or scale that is not allowed or not of this size.
+      ValueError: for sizes below 1, an unknown ``law``, or a shape or scale that is not allowed or not of this size.
     """
     n, d = check_sizes(context_length=context_length, input_size=input_size)
     if law not in VARIANCE_LAWS:
@@ -157,13 +157,13 @@ def random_covariance_regression(
     return sampler
 
 
-def _variances(law: str, uniforms: Array, shape: ArrayLike) -> Array:
-    """Draws of a law of variances from centred uniforms, by its quantile function."""
-    if law == "exponential":
+def _variances(distribution: str, uniforms: Array, shape: ArrayLike) -> Array:
+    """Draws of a distribution of variances from centred uniforms, by its quantile function."""
+    if distribution == "exponential":
         return QUANTILES["exponential"](uniforms)
-    if law == "uniform":
+    if distribution == "uniform":
         return uniforms + 0.5
-    if law == "lognormal":
+    if distribution == "lognormal":
         return jnp.exp(shape * QUANTILES["normal"](uniforms))
     return jnp.ones_like(uniforms)
 

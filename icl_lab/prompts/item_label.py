@@ -73,7 +73,7 @@ def item_label_law(
       novel_share: p_C.
       spread: epsilon.
       exponent: alpha.
-      rows: classes of the table, where laws of several K share a program; None means ``classes``.
+      rows: classes of the table, where distributions of several K share a program; None means ``classes``.
 
     Returns:
       An ``ItemLabelLaw`` that uses all labels.
@@ -116,7 +116,7 @@ def burstiness_values(context_length: int) -> tuple[int, ...]:
 
 
 def copies_without_bursts(context_length: int) -> int:
-    """Copies of each class in the in-context tests of a law with B = 0: the largest B that N can have.
+    """Copies of each class in the in-context tests of a distribution with B = 0: the largest B that N can have.
 
     N/2 for even N, which is what the released code takes for its N = 8.
     """
@@ -124,11 +124,11 @@ def copies_without_bursts(context_length: int) -> int:
 
 
 def evaluation_laws(law: ItemLabelLaw, context_length: int) -> dict[str, ItemLabelLaw]:
-    """The laws of the evaluation sets beside the training law itself (Reddy 2023, section 2).
+    """The distributions of the evaluation sets beside that of training itself (Reddy 2023, section 2).
 
     ``iwl``, in-weights: context and target are independent draws of trained classes. ``ic``, in-context: novel classes
-    only. ``ic2``: bursty sequences of trained classes, to be sampled with ``swapped=True``. The two in-context laws
-    have the training law's burstiness, ``copies_without_bursts`` where that is 0.
+    only. ``ic2``: bursty sequences of trained classes, to be sampled with ``swapped=True``. The two in-context
+    distributions have the burstiness of training, ``copies_without_bursts`` where that is 0.
     """
     copies = jnp.where(law.burstiness > 0, law.burstiness, copies_without_bursts(context_length))
     zero, one = jnp.zeros_like(law.novel_share), jnp.ones_like(law.novel_share)
@@ -189,11 +189,11 @@ def item_label_classification(
     def sampler(key: Array, batch: int) -> Sample:
         choice_key, content_key = jax.random.split(key)
         u = 0.5 + centred_uniforms(choice_key, (1, 3 * n + 4, 1, batch))[0, :, 0]  # (3N + 4, B)
-        which, class_draw, label_draw, order = u[:4], u[4 : n + 4], u[n + 4 : 2 * n + 4], u[2 * n + 4 :]
-        novel = which[0] < law.novel_share
-        bursty = novel | ((which[1] < law.bursty_share) & (law.burstiness > 0))
+        choice, class_draw, label_draw, order = u[:4], u[4 : n + 4], u[n + 4 : 2 * n + 4], u[2 * n + 4 :]
+        novel = choice[0] < law.novel_share
+        bursty = novel | ((choice[1] < law.bursty_share) & (law.burstiness > 0))
         pool = jnp.where(novel, NOVEL_CLASSES - NOVEL_CLASSES % labels, law.classes)[None]  # (1, B)
-        any_class = _rank_draw(law, jnp.concatenate([label_draw, which[2:3]]), distinct_labels)  # (N + 1, B)
+        any_class = _rank_draw(law, jnp.concatenate([label_draw, choice[2:3]]), distinct_labels)  # (N + 1, B)
         if distinct_labels:
             label = _distinct(label_draw, law.labels, n // copies)
             group_class = label + labels * _whole(class_draw, pool // labels)
@@ -201,7 +201,7 @@ def item_label_classification(
             group_class = jnp.where(novel[None], _whole(label_draw, pool), any_class[:n])
         rank = _ranks(order)
         shuffled = _pick(group_class, rank // copies)
-        target = _pick(shuffled, _whole(which[2:3], n))
+        target = _pick(shuffled, _whole(choice[2:3], n))
         classes = jnp.where(bursty[None], jnp.concatenate([shuffled, target]), any_class).T  # (B, N + 1)
         match = classes[:, :n] == classes[:, n:]
         label = (classes + jnp.asarray(swapped, jnp.int32)) % labels
@@ -214,7 +214,7 @@ def item_label_classification(
             x=items[:, :n],
             y=_rows(law.label_vectors, label[:, :n]),
             x_query=items[:, n],
-            offset=_whole(which[3], offsets),
+            offset=_whole(choice[3], offsets),
         )
         return Sample(prompt, target=label[:, n], latent={"labels": label[:, :n], "match": match})
 
@@ -283,17 +283,17 @@ def _check_scalars(scalars: Mapping[str, ArrayLike], rows: int, labels: int) -> 
             raise ValueError(f"{name} must be a finite number >= 0, got {value}")
 
 
-def _check_sequence(law: ItemLabelLaw, n: int, distinct_labels: bool) -> None:
-    if is_traced(law.burstiness):
+def _check_sequence(distribution: ItemLabelLaw, n: int, distinct_labels: bool) -> None:
+    if is_traced(distribution.burstiness):
         return
-    copies, allowed = np.asarray(law.burstiness), burstiness_values(n)
+    copies, allowed = np.asarray(distribution.burstiness), burstiness_values(n)
     if not np.isin(copies, (0, *allowed)).all():
         raise ValueError(f"burstiness must be 0 or a divisor of N below it: {list(allowed)}, got {copies}")
     if not distinct_labels:
         return
-    if not is_traced(law.exponent) and np.any(np.asarray(law.exponent) > 0):
+    if not is_traced(distribution.exponent) and np.any(np.asarray(distribution.exponent) > 0):
         raise ValueError("exponent must be 0 with distinct_labels, whose bursty sequences would ignore it")
-    if not is_traced(law.labels):
+    if not is_traced(distribution.labels):
         needed = n // np.where(copies > 0, copies, copies_without_bursts(n))
-        if np.any(needed > np.asarray(law.labels)):
-            raise ValueError(f"labels must be at least N/B = {needed.max()}, all different, got {law.labels}")
+        if np.any(needed > np.asarray(distribution.labels)):
+            raise ValueError(f"labels must be at least N/B = {needed.max()}, all different, got {distribution.labels}")

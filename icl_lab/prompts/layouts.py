@@ -94,9 +94,9 @@ def causal_layout(sign: int = -1) -> Layout:
         return encode_tasks(prompt)
 
     def encode_tasks(prompt: Prompt) -> Array:
-        asked = all_inputs(prompt)
-        silent = jnp.zeros((len(asked), *prompt.y.shape[1:]), prompt.y.dtype)
-        pairs = ([prompt.x, prompt.y], [asked, silent])
+        queries = all_inputs(prompt)
+        silent = jnp.zeros((len(queries), *prompt.y.shape[1:]), prompt.y.dtype)
+        pairs = ([prompt.x, prompt.y], [queries, silent])
         return jnp.concatenate([jnp.concatenate(pair, axis=1) for pair in pairs], axis=0)
 
     def decode(tokens: Array, prompt: Prompt) -> Array:

@@ -32,8 +32,8 @@ def named_by_arguments(make: F) -> F:
 
     @functools.wraps(make)
     def made(*args: Any, **options: Any) -> Any:
-        said = [_argument(value) for value in args] + [f"{name}={_argument(value)}" for name, value in options.items()]
-        return called(make(*args, **options), f"{make.__name__}({', '.join(said)})")
+        words = [_argument(value) for value in args] + [f"{name}={_argument(value)}" for name, value in options.items()]
+        return called(make(*args, **options), f"{make.__name__}({', '.join(words)})")
 
     return made  # type: ignore[return-value]
 

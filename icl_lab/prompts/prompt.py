@@ -32,8 +32,8 @@ class Prompt:
 
     def __repr__(self) -> str:
         more = {"offset": self.offset, "length": self.length}
-        said = "".join(f", {name} {sizes(part)}" for name, part in more.items() if part is not None)
-        return f"Prompt(x {sizes(self.x)}, y {sizes(self.y)}, x_query {sizes(self.x_query)}{said})"
+        extra = "".join(f", {name} {sizes(part)}" for name, part in more.items() if part is not None)
+        return f"Prompt(x {sizes(self.x)}, y {sizes(self.y)}, x_query {sizes(self.x_query)}{extra})"
 
 
 @struct.dataclass

@@ -51,10 +51,10 @@ def linear_regression(
 
     Inputs are i.i.d. over tokens and coordinates. With ``r = input_range``: ``uniform`` draws U(-r/2, r/2) (r = 1 is
     the published *code*; r = 2 the published *text*, U(-1, 1)); ``normal``, ``exponential``, ``laplace`` are standard
-    laws times r; ``mixture`` is the out-of-distribution law of appendix A.2: exponential, normal or Laplace with
-    probability 1/3 each per task, context and query divided by the Frobenius norm of the *context*, times r.
+    distributions times r; ``mixture`` is the out-of-distribution one of appendix A.2: exponential, normal or Laplace
+    with probability 1/3 each per task, context and query divided by the Frobenius norm of the *context*, times r.
 
-    Everything but the sizes and the law may be a traced value, so a grid over it is just more members.
+    Everything but the sizes and the distribution may be a traced value, so a grid over it is just more members.
 
     Args:
       context_length: N, number of context pairs; or (least, most), a number drawn anew for each task, of contexts that
@@ -83,8 +83,8 @@ def linear_regression(
       ``prompt.length`` (B,) where contexts are padded.
 
     Raises:
-      ValueError: for sizes below 1, an unknown law of inputs or tasks, a number that is not allowed, or corrupted
-        labels of padded contexts, a pool of another shape or beside what says how fresh tasks are drawn.
+      ValueError: for sizes below 1, an unknown distribution of inputs or tasks, a number that is not allowed, or
+        corrupted labels of padded contexts, a pool of another shape or beside what says how fresh tasks are drawn.
     """
     ends = context_length if isinstance(context_length, tuple) else (context_length, context_length)
     padded = isinstance(context_length, tuple) or examples is not None
@@ -171,10 +171,10 @@ def _labels(points: Array, w: Array) -> Array:
     return functools.reduce(jnp.add, terms)
 
 
-def _of_law(law: str, uniforms: Array, key: Array) -> Array:
-    """Entries of this law from centred uniforms; a mixture takes one of three laws for each task."""
-    if law != "mixture":
-        return QUANTILES[law](uniforms)
-    which = jax.random.randint(key, (uniforms.shape[0], 1, 1, uniforms.shape[3]), 0, 3)
+def _of_law(distribution: str, uniforms: Array, key: Array) -> Array:
+    """Entries of this distribution from centred uniforms; a mixture takes one of three for each task."""
+    if distribution != "mixture":
+        return QUANTILES[distribution](uniforms)
+    choice = jax.random.randint(key, (uniforms.shape[0], 1, 1, uniforms.shape[3]), 0, 3)
     exponential, normal, laplace = (QUANTILES[name](uniforms) for name in ("exponential", "normal", "laplace"))
-    return jnp.where(which == 0, exponential, jnp.where(which == 1, normal, laplace))
+    return jnp.where(choice == 0, exponential, jnp.where(choice == 1, normal, laplace))

@@ -87,7 +87,7 @@ def text_task(
     """
     family = jnp.asarray(family)
     noise, axis_noise, template = jax.random.split(key, 3)
-    own = _blend(of.labels[labels], jax.random.normal(noise, (CLASSES, MEANING)), alpha)
+    class_directions = _blend(of.labels[labels], jax.random.normal(noise, (CLASSES, MEANING)), alpha)
     classes = class_count(family, classes)
     ordinal = family == FAMILIES.index("ordinal")
     last = jnp.where(ordinal, CLASSES - 1, 1)
@@ -99,9 +99,9 @@ def text_task(
     polar_places = jnp.array([-1.0, 1.0, 0.0, 0.0, 0.0])
     places = jnp.where(ordinal, jnp.linspace(-1.5, 1.5, CLASSES), polar_places)
     on_axis = places[:, None] * axis[None]
-    flat = jnp.where((family == 1) | ordinal, on_axis, own)
+    flat = jnp.where((family == 1) | ordinal, on_axis, class_directions)
     still = jnp.broadcast_to(flat[:, None], (CLASSES, LENGTH, MEANING))
-    first, second = own[0], own[1]
+    first, second = class_directions[0], class_directions[1]
     half = LENGTH // 2
     turned = jnp.stack([first] * half + [second] * half), jnp.stack([second] * half + [first] * half)
     ordered = jnp.concatenate([jnp.stack(turned), jnp.zeros((CLASSES - 2, LENGTH, MEANING))])

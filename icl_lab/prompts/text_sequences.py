@@ -102,9 +102,9 @@ def unrelated(of: Language, held_out: Array, demonstrations: int) -> Callable[[A
 
     def one(key: Array) -> Sequences:
         keys = jax.random.split(key, demonstrations + 1)
-        each = jax.vmap(lambda own: _classified(own, of, held_out, 1 + EXAMPLE, clear=False, alpha=1.0))(keys)
-        tokens = jnp.concatenate([jnp.array([BEGIN]), each.tokens[:, 1:].reshape(-1)])
-        return _labelled(tokens, jnp.arange(length) >= length // 2, each.entropy.mean())
+        examples = jax.vmap(lambda k: _classified(k, of, held_out, 1 + EXAMPLE, clear=False, alpha=1.0))(keys)
+        tokens = jnp.concatenate([jnp.array([BEGIN]), examples.tokens[:, 1:].reshape(-1)])
+        return _labelled(tokens, jnp.arange(length) >= length // 2, examples.entropy.mean())
 
     return lambda key, batch: jax.vmap(one)(jax.random.split(key, batch))
 

@@ -81,7 +81,7 @@ def held_out_tasks(key: Array, of: Language) -> TextTask:
       of: the language.
     """
     longest = max(task.classes for task in HELD_OUT)
-    labels = [jnp.concatenate([own, jnp.zeros(longest - len(own), own.dtype)]) for own in held_out_labels(key)]
+    labels = [jnp.concatenate([words, jnp.zeros(longest - len(words), words.dtype)]) for words in held_out_labels(key)]
     kinds = [(FAMILIES.index(kind.family), kind.classes, kind.alpha) for kind in HELD_OUT]
     families, classes, alphas = (jnp.array(column) for column in zip(*kinds))
 

@@ -38,15 +38,15 @@ def check_number(
     words = [f"above {above:g}"] * (above > -math.inf) + [f"at least {at_least:g}"] * (at_least > -math.inf)
     words += [f"at most {at_most:g}"] * (at_most < math.inf)
     try:
-        found = np.asarray(None if isinstance(value, str | bytes) else value)
+        array = np.asarray(None if isinstance(value, str | bytes) else value)
     except ValueError:  # lists of several lengths
-        found = np.asarray(None)
-    if not any(jnp.issubdtype(found.dtype, kind) for kind in (jnp.bool, jnp.floating, jnp.integer)):
+        array = np.asarray(None)
+    if not any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.bool, jnp.floating, jnp.integer)):
         raise ValueError(f"{name} must be a number{' ' * bool(words)}{' and '.join(words)}, got {value!r}")
-    if scalar and found.ndim:
-        raise ValueError(f"{name} must be one number, got an array {found.shape}")
-    found = found.astype(float)
-    if not found.size or not (np.isfinite(found) & (found > above) & (found >= at_least) & (found <= at_most)).all():
+    if scalar and array.ndim:
+        raise ValueError(f"{name} must be one number, got an array {array.shape}")
+    array = array.astype(float)
+    if not array.size or not (np.isfinite(array) & (array > above) & (array >= at_least) & (array <= at_most)).all():
         raise ValueError(f"{name} must be {' and '.join(words) or 'finite'}, got {value}")
 
 
@@ -59,10 +59,10 @@ def check_seed(seed: int) -> int:
 
 def whole(name: str, value: Any, at_least: int = 1) -> int:
     """A size as an int, also where it is a whole float (1e4); any other is refused by name (ValueError)."""
-    found = None if is_traced(value) or isinstance(value, bool | str) else np.asarray(value)
-    if found is None or found.ndim or found.dtype.kind not in "iuf" or not found >= at_least or found % 1 != 0:
+    array = None if is_traced(value) or isinstance(value, bool | str) else np.asarray(value)
+    if array is None or array.ndim or array.dtype.kind not in "iuf" or not array >= at_least or array % 1 != 0:
         raise ValueError(f"{name} must be a whole number of at least {at_least}, got {value!r}")
-    return int(found)
+    return int(array)
 
 
 def check_key(key: Any) -> None:

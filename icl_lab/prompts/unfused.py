@@ -31,7 +31,7 @@ def unfused(function: Callable | None = None, *, static: tuple[str, ...] = ()) -
         with set_xla_metadata(inlineable="true"):  # what it calls (jnp.where, jax.nn.gelu) is fused into it
             return function(*args, **constants)
 
-    on_cpu, elsewhere = (jax.jit(each, static_argnames=static) for each in (whole, function))
+    on_cpu, elsewhere = (jax.jit(one, static_argnames=static) for one in (whole, function))
 
     @functools.wraps(function)
     def call(*args: Any, **constants: Any) -> Any:

@@ -85,12 +85,12 @@ def finetune(
         return sum((_text_loss(unembedded(weights, rows), tokens, length) for rows in streams), jnp.zeros(()))
 
     def look(tuned: Tuned, tokens: Array, length: Array) -> tuple[Tuned, Array]:
-        now = params | {"params": weights | _apart(tuned)}
-        queries = captured(network, now, tokens, 0).queries  # where they are not read, XLA leaves this out
+        current = params | {"params": weights | _apart(tuned)}
+        queries = captured(network, current, tokens, 0).queries  # where they are not read, XLA leaves this out
         return jax.grad(loss)(tuned, tokens, length), queries.swapaxes(0, 1)
 
-    def step(tuned: Tuned, now: tuple[Array, Array, Array]) -> tuple[Tuned, Array]:
-        tokens, length, rate = now
+    def step(tuned: Tuned, example: tuple[Array, Array, Array]) -> tuple[Tuned, Array]:
+        tokens, length, rate = example
         gradient, queries = look(tuned, tokens, length)
         return jax.tree.map(lambda w, g: w - rate * g, tuned, gradient), queries
 
@@ -152,7 +152,7 @@ def _joined(weights: Params) -> Tuned:
 
 def _apart(tuned: Tuned) -> Params:
     (w_k, w_v), (k_bias, v_bias) = (
-        jnp.split(jnp.stack([own[name] for own in tuned]), 2, axis=-1) for name in ("w", "bias")
+        jnp.split(jnp.stack([layer[name] for layer in tuned]), 2, axis=-1) for name in ("w", "bias")
     )
     return dict(zip(TUNED, (w_k, w_v, k_bias, v_bias)))
 
@@ -161,10 +161,10 @@ def _streams(network: LanguageModel, weights: Params, tuned: Tuned, tokens: Arra
     """Residual streams (T, E) that the loss reads: the last, or for ``local`` each behind the block that it moves."""
     rows, streams = embedded(network, weights, tokens[None]), []
     for layer, moved in enumerate(tuned):
-        own = of_layer(weights, layer)
-        projections = [(own["w_q"], own["q_bias"]), (moved["w"], moved["bias"])]
+        params = of_layer(weights, layer)
+        projections = [(params["w_q"], params["q_bias"]), (moved["w"], moved["bias"])]
         rows = jax.lax.stop_gradient(rows) if objective == "local" else rows
-        rows, _ = block(network, own, rows, projections=projections)
+        rows, _ = block(network, params, rows, projections=projections)
         streams.append(rows[0])
     return streams if objective == "local" else streams[-1:]
 

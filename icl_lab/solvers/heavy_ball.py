@@ -103,8 +103,8 @@ def tune_heavy_ball(eigenvalues: Floats, steps: int, *, context_length: int, inp
         return float(losses(rate, momentum).mean()) if rate > 0 and 0 <= momentum < 1 else np.inf
 
     simplex = np.array([[plain.x, 0.0], [0.5 * plain.x, 0.0], [0.7 * plain.x, 0.5]])
-    found = minimize(
+    best = minimize(
         mean_loss, simplex[0], method="Nelder-Mead",
         options={"initial_simplex": simplex, "xatol": 1e-7, "fatol": 1e-12, "maxiter": 500},
     )  # fmt: skip
-    return TunedHeavyBall(float(found.x[0]), float(found.x[1]), float(found.fun))
+    return TunedHeavyBall(float(best.x[0]), float(best.x[1]), float(best.fun))

@@ -55,9 +55,9 @@ def context_eigenvalues(
 
 
 @partial(jax.jit, static_argnums=(2, 3, 4, 5))  # one program: operation by operation they would be forty
-def _inputs(key: Array, input_range: Array | float, batch: int, length: int, size: int, law: str) -> Array:
+def _inputs(key: Array, input_range: Array | float, batch: int, length: int, size: int, distribution: str) -> Array:
     """Inputs (B, N, D) of contexts."""
-    draw = linear_regression(context_length=length, input_size=size, input_law=law, input_range=input_range)
+    draw = linear_regression(context_length=length, input_size=size, input_law=distribution, input_range=input_range)
     return draw(key, batch).prompt.x
 
 
@@ -77,7 +77,7 @@ def oracle_loss(
       learning_rates: (K,) eta_k.
       gammas: (K,) gamma_k; the last one has no effect.
       context_length: N.
-      input_variance: v, with E[x_q x_q^T] = v I: a centred law; may be (B,).
+      input_variance: v, with E[x_q x_q^T] = v I: a centred distribution; may be (B,).
       task_scale: s; may be (B,).
 
     Returns:

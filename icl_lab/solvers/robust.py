@@ -93,9 +93,9 @@ def _fit(x: Array, y: Array, threshold: Array) -> Array:
         dw, du, dp, dm = (jnp.minimum(1, 0.99 * length(*changes[1:])) * change for change in changes)
         return state[0] + dw, a - du, b + du, p + dp, m + dm
 
-    found = jax.lax.fori_loop(0, ITERATIONS, step, _start(*fixed[:2], 100 * eps))
-    moved = _newton(x, y, k, found, solves=3)(found[1] * found[3], found[2] * found[4])[0]
-    return scale * (found[0] + moved - jax.lax.stop_gradient(moved))
+    solution = jax.lax.fori_loop(0, ITERATIONS, step, _start(*fixed[:2], 100 * eps))
+    moved = _newton(x, y, k, solution, solves=3)(solution[1] * solution[3], solution[2] * solution[4])[0]
+    return scale * (solution[0] + moved - jax.lax.stop_gradient(moved))
 
 
 State = tuple[Array, Array, Array, Array, Array]

@@ -110,8 +110,8 @@ def depth_error(rates: ArrayLike, spectrum: Spectrum) -> Floats:
 def depth_gradient(rates: ArrayLike, spectrum: Spectrum) -> Floats:
     """(..., L) its derivatives, -2 E l (1 - a_j l) prod_(i != j) (1 - a_i l)^2."""
     (nodes, weights), all_of = spectrum, _without(rates, spectrum)
-    each = [all_of * _without(rates, spectrum, j) @ (weights * nodes) for j in range(np.shape(rates)[-1])]
-    return -2 * np.stack(each, axis=-1)
+    terms = [all_of * _without(rates, spectrum, j) @ (weights * nodes) for j in range(np.shape(rates)[-1])]
+    return -2 * np.stack(terms, axis=-1)
 
 
 def depth_hessian(rates: ArrayLike, spectrum: Spectrum) -> Floats:

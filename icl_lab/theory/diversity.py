@@ -105,7 +105,7 @@ def diversity_error(
     if prompts == 1:
         raise ValueError(f"prompts must not be 1, where the error is infinite, got {prompts}")
     rho, tau = noise_variance, prompts
-    nu, nu_test = ((np.trace(each) / d + rho) / context for each in (c, c_test))
+    nu, nu_test = ((np.trace(matrix) / d + rho) / context for matrix in (c, c_test))
     values, basis = np.linalg.eigh(c)
     values, aimed = np.maximum(values, 0.0), np.einsum("ji,jk,ki->i", basis, c_test, basis)  # C' in the basis of C
     zeta = 0.0 if tau > 1 else _left_ridge(values, diversity, nu, tau)

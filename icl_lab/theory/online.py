@@ -134,10 +134,10 @@ def tracking(input_size: int, label_noise: float, walk: float) -> tuple[float, f
 
 
 def _rates(rates: ArrayLike) -> Floats:
-    found = np.asarray(rates, np.float64)
-    if found.ndim != 1 or not found.size or not np.isfinite(found).all():
-        raise ValueError(f"rates must be finite, one an example (N,), got shape {found.shape}")
-    return found
+    array = np.asarray(rates, np.float64)
+    if array.ndim != 1 or not array.size or not np.isfinite(array).all():
+        raise ValueError(f"rates must be finite, one an example (N,), got shape {array.shape}")
+    return array
 
 
 def _check(input_size: int, label_noise: float, walk: float) -> None:

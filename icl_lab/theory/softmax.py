@@ -66,11 +66,11 @@ def softmax_scale(input_size: int) -> tuple[float, float]:
     from scipy.optimize import minimize_scalar  # scipy takes long to import
 
     d = whole("input_size", input_size)
-    found = minimize_scalar(
+    minimum = minimize_scalar(
         lambda c: _log_spread(c, d) - 2 * math.log(c), bounds=(0.1 / math.sqrt(d), min(0.7, 2 / math.sqrt(d))),
         method="bounded", options={"xatol": 1e-12},
     )  # fmt: skip
-    return float(found.x), math.exp(found.fun)
+    return float(minimum.x), math.exp(minimum.fun)
 
 
 def softmax_expansion(context_length: int, input_size: int, scale: float, learning_rate: float) -> float:
@@ -119,11 +119,11 @@ def softmax_optimum(context_length: int, input_size: int) -> tuple[float, float,
     from scipy.optimize import minimize_scalar
 
     n, d = whole("context_length", context_length), whole("input_size", input_size)
-    found = minimize_scalar(
+    minimum = minimize_scalar(
         lambda c: softmax_risk(n, d, c), bounds=(1e-3, 3.0), method="bounded", options={"xatol": 1e-6}
     )
-    squared, along = _moments(n, d, float(found.x))
-    return float(found.x), along / squared, float(found.fun)
+    squared, along = _moments(n, d, float(minimum.x))
+    return float(minimum.x), along / squared, float(minimum.fun)
 
 
 def _scale(scale: float, below: float = math.inf) -> float:

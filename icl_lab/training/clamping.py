@@ -44,10 +44,10 @@ def pinned_attention(
     """
     if pattern.ndim != 3:
         raise ValueError(f"pattern must be (H, T, N), got shape {pattern.shape}")
-    here = _at(layer, layers)
+    at_layer = _at(layer, layers)
     pinned = jnp.ones(pattern.shape[1], bool) if rows is None else rows
-    values = jnp.where(here, pattern[None], 0)  # (L, H, T, N)
-    return Intervention({"attention": values}, {"attention": here & pinned[None, None, :, None]}, start, stop)
+    values = jnp.where(at_layer, pattern[None], 0)  # (L, H, T, N)
+    return Intervention({"attention": values}, {"attention": at_layer & pinned[None, None, :, None]}, start, stop)
 
 
 def kept_share(
@@ -212,8 +212,8 @@ def fit_clamped(*args: Any, train: Callable[..., Fit] = fit, **options: Any) -> 
       ValueError: as ``clamped`` or ``fit``.
     """
     names = ("resume", "progress", "mesh", "memory_limit", "warn")
-    own = {name: options.pop(name) for name in names if name in options}
-    return clamped(*args, **options).carried_out(train, **own)
+    fit_options = {name: options.pop(name) for name in names if name in options}
+    return clamped(*args, **options).carried_out(train, **fit_options)
 
 
 def _at_step(now: Tree, step: Array) -> Tree:

@@ -52,8 +52,8 @@ def whole_process(effort: str) -> None:
     To be called before JAX looks for devices, which is when XLA reads its environment. Flags that it does not know stay
     off, which is said.
     """
-    if said := upgraded(effort):
-        log.warning(said)
+    if message := upgraded(effort):
+        log.warning(message)
     of_user = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{known(_flags(effort))} {of_user}".strip()  # the last one holds
 
@@ -64,8 +64,8 @@ def upgraded(effort: str) -> str:
         return ""
     flags = _flags(effort)
     off = [flag for flag in flags.split() if flag not in known(flags).split()]
-    said = f"this is jaxlib {jaxlib.__version__}, not {RELEASE}: smoke runs are not compared with their anchors"
-    return f"{said}, and speed flags that XLA no longer knows are off: {', '.join(off) or 'none'}"
+    message = f"this is jaxlib {jaxlib.__version__}, not {RELEASE}: smoke runs are not compared with their anchors"
+    return f"{message}, and speed flags that XLA no longer knows are off: {', '.join(off) or 'none'}"
 
 
 @functools.cache
@@ -75,9 +75,9 @@ def known(flags: str) -> str:
     So another release than ``RELEASE`` is asked, by processes that end or go on.
     """
 
-    def starts(asked: str) -> bool:
+    def starts(candidate: str) -> bool:
         command = [sys.executable, "-c", "import jaxlib.xla_client as client; client.make_cpu_client()"]
-        done = subprocess.run(command, env=os.environ | {"XLA_FLAGS": asked}, capture_output=True, check=False)
+        done = subprocess.run(command, env=os.environ | {"XLA_FLAGS": candidate}, capture_output=True, check=False)
         return done.returncode == 0
 
     if jaxlib.__version__ == RELEASE or starts(flags):
@@ -108,11 +108,11 @@ def _lower(*efforts: str) -> str:
 
 @functools.cache
 def _options(effort: str) -> dict[str, Any]:
-    found = OPTIONS[effort]
-    if _known(found):
-        return found
-    taken = {name: value for name, value in found.items() if _known({name: value})}
-    off = ", ".join(name for name in found if name not in taken)
+    options = OPTIONS[effort]
+    if _known(options):
+        return options
+    taken = {name: value for name, value in options.items() if _known({name: value})}
+    off = ", ".join(name for name in options if name not in taken)
     log.warning("speed options that jaxlib %s does not know are off: %s", jaxlib.__version__, off)
     return taken
 

@@ -52,17 +52,17 @@ class Ensemble:
         """
         self.members, self.mesh = keys.shape[0], without_idle(mesh, keys.shape[0])
         mesh, given = self.mesh, 1 if mesh is None else mesh.size
-        each = list(_streams(keys))
+        streams = list(_streams(keys))
         devices = 1 if mesh is None else mesh.size
         of_device = -(-self.members // devices)
         self._filled = of_device * devices  # with members that only fill up
-        like = (each[0], settings)
+        like = (streams[0], settings)
         limit = float("inf") if memory_limit is None else memory_limit
         if jax.default_backend() == "cpu":  # whose devices share one memory
             limit *= given / devices
 
-        def traced(function: Callable, arguments: Tree, now: int | None) -> Any:
-            over = _over_members(of_device, now)(function)
+        def traced(function: Callable, arguments: Tree, group: int | None) -> Any:
+            over = _over_members(of_device, group)(function)
             if mesh is not None:  # each device computes its own members; nothing is exchanged
                 over = jax.shard_map(over, mesh=mesh, in_specs=P(MEMBERS), out_specs=P(MEMBERS), check_vma=False)
             over.__name__ = function.__name__
@@ -74,10 +74,10 @@ class Ensemble:
             return shared, tuple(str(shape.sharding) for shape in shapes)
 
         def fitting(
-            program: Any, what: str, function: Callable, arguments: Tree, now: int | None, options: dict, beside: int
+            program: Any, what: str, function: Callable, arguments: Tree, group: int | None, options: dict, beside: int
         ) -> tuple[Any, int]:
             """The program, with as many members together as are asked for or fit, and what it needs."""
-            together = min(now or of_device, of_device)
+            together = min(group or of_device, of_device)
             first = need = memory.needed(program, beside)
             while sum(need) > limit:
                 together = memory.fewer(need, together, limit)
@@ -104,9 +104,9 @@ class Ensemble:
             compiled = [pool.submit(programs.compiled, beginning, wanted[0][4], where(like))]
             for how in wanted[1:]:
                 compiled.append(pool.submit(programs.compiled, traced(*how[1:4]), how[4], where(how[2])))
-        found, needs = zip(*(fitting(one.result(), *how) for one, how in zip(compiled, wanted)))
-        self.programs, self.memory = dict(zip(("begin", "advance", "observe"), found)), max(needs)
-        self._keys, self._settings = self.placed(each), self.placed(settings)
+        executables, needs = zip(*(fitting(one.result(), *how) for one, how in zip(compiled, wanted)))
+        self.programs, self.memory = dict(zip(("begin", "advance", "observe"), executables)), max(needs)
+        self._keys, self._settings = self.placed(streams), self.placed(settings)
 
     def begin(self) -> Tree:
         """The state of all members before the first step."""

@@ -141,9 +141,9 @@ def fit(
         at[-1] = np.asarray(state.step)[0]  # behind a shorter chunk fewer
         params = jax.device_put(jax.vmap(evaluated)(state.opt_state, state.params))
         if warn and (stopped >= 0).any():
-            said = f"{(stopped >= 0).sum()} of {stopped.size} members diverged and were stopped"
+            message = f"{(stopped >= 0).sum()} of {stopped.size} members diverged and were stopped"
             named = ", ".join(map(str, np.flatnonzero(stopped >= 0)))
-            warnings.warn(f"{said}: {named} (diverged_at has the steps)", RuntimeWarning, 3)
+            warnings.warn(f"{message}: {named} (diverged_at has the steps)", RuntimeWarning, 3)
         return Fit(params, at, _stack(rows), stopped, memory, resumed)
 
     if saved is not None and (resumed >= steps or until(rows[-1])):  # finished: nothing is compiled
@@ -160,8 +160,8 @@ def fit(
     ensemble = of_length(length)
 
     def measured(train_loss: Any) -> dict[str, np.ndarray]:
-        found = {"train_loss": train_loss} | ensemble.gathered(ensemble.observe(state))
-        return {name: np.asarray(value) for name, value in found.items()}
+        metrics = {"train_loss": train_loss} | ensemble.gathered(ensemble.observe(state))
+        return {name: np.asarray(value) for name, value in metrics.items()}
 
     def snapshot() -> Tree:
         return {"state": ensemble.gathered(state), "metrics": _stack(rows)}

@@ -27,13 +27,13 @@ def of_batches(said: str, learner: BatchLearner) -> BatchLearner:
 
     def checked(prompts: Prompt) -> Array:
         try:
-            found = learner(prompts)
+            answers = learner(prompts)
         except Exception as error:  # whatever a foreign function raises
             raised = f"it raised {type(error).__name__}: {error}"
             raise ValueError(f"{said} must take B prompts at once (jax.vmap a learner of one); {raised}") from error
-        if found.ndim < 2 or len(found) != len(prompts.x):
-            raise ValueError(f"{said} answers {len(prompts.x)} prompts with {found.shape}; jax.vmap a learner of one")
-        return found
+        if answers.ndim < 2 or len(answers) != len(prompts.x):
+            raise ValueError(f"{said} answers {len(prompts.x)} prompts with {answers.shape}; jax.vmap a learner of one")
+        return answers
 
     checked.__qualname__ = said  # by which it is named in what is refused later
     return checked
@@ -43,6 +43,6 @@ def each_once(found: Sequence[dict[str, Array]]) -> dict[str, Array]:
     """All that is measured, under names of their own."""
     names = [name for part in found for name in part]
     if twice := {name for name in names if names.count(name) > 1 or name in TAKEN or name.startswith("_")}:
-        said = ", ".join(sorted(twice))
-        raise ValueError(f"{said}: a name that is empty or taken; references, variants and extra need their own")
+        listed = ", ".join(sorted(twice))
+        raise ValueError(f"{listed}: a name that is empty or taken; references, variants and extra need their own")
     return {name: value for part in found for name, value in part.items()}

@@ -26,11 +26,11 @@ class Memory(NamedTuple):
 
 def needed(compiled: Any, beside: int = 0) -> Memory:
     """What a compiled program needs (``jitted.lower(...).compile()``), and ``beside`` bytes that stay on the device."""
-    found = compiled.memory_analysis()
-    if found is None:  # a backend that does not say
+    analysis = compiled.memory_analysis()
+    if analysis is None:  # a backend that does not say
         return Memory(beside, 0)
-    kept = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
-    return Memory(kept + beside, found.temp_size_in_bytes)
+    kept = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    return Memory(kept + beside, analysis.temp_size_in_bytes)
 
 
 def limit(gigabytes: float = 0.0) -> float:
@@ -45,10 +45,10 @@ def limit(gigabytes: float = 0.0) -> float:
     if gigabytes > 0:
         return gigabytes * GIB / sharing
     if device.platform == "cpu":
-        found = OF_HOST * machine.memory() / sharing
+        share = OF_HOST * machine.memory() / sharing
     else:
-        found = OF_ACCELERATOR * (device.memory_stats() or {}).get("bytes_limit", float("inf"))
-    return float(processes.from_all(np.array(found)).min())
+        share = OF_ACCELERATOR * (device.memory_stats() or {}).get("bytes_limit", float("inf"))
+    return float(processes.from_all(np.array(share)).min())
 
 
 def fewer(need: Memory, together: int, limit: float) -> int:

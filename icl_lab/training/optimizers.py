@@ -41,10 +41,10 @@ def of_setting(optimizer: Optimizer) -> Callable[[Tree], optax.GradientTransform
     """
 
     def of(setting: Tree) -> optax.GradientTransformationExtraArgs:
-        found: Any = optimizer(setting) if callable(optimizer) else optimizer
-        if not _transforms(found):
-            raise ValueError(f"optimizer must give an optax transformation for a setting, got {found!r}")
-        return optax.with_extra_args_support(found)
+        transformation: Any = optimizer(setting) if callable(optimizer) else optimizer
+        if not _transforms(transformation):
+            raise ValueError(f"optimizer must give an optax transformation for a setting, got {transformation!r}")
+        return optax.with_extra_args_support(transformation)
 
     return of
 
@@ -124,8 +124,8 @@ def check_optimizer(optimizer: Optimizer, init: Callable[[Array, Tree], Tree], k
         )
 
 
-def _transforms(found: Any) -> bool:
-    return not isinstance(found, type) and hasattr(found, "init") and hasattr(found, "update")
+def _transforms(value: Any) -> bool:
+    return not isinstance(value, type) and hasattr(value, "init") and hasattr(value, "update")
 
 
 def _is_free(part: Any) -> bool:

@@ -70,10 +70,10 @@ def squared_error(predictions: Array, samples: Sample) -> Array:
     Raises:
       ShapeError: for predictions or targets that are not (B, O): (B,) would be broadcast to every pair of tasks.
     """
-    found, target = predictions.shape, samples.target.shape
-    if found != target or len(target) != 2:
+    predicted, target = predictions.shape, samples.target.shape
+    if predicted != target or len(target) != 2:
         wrong = "sampler must give a target" if len(target) != 2 else "network must predict"
-        got = f"got predictions {found} where targets are {target}"
+        got = f"got predictions {predicted} where targets are {target}"
         raise ShapeError(f"{wrong} (B, O), numbers for each of B prompts at once; {got} (objective= takes any other)")
     return 0.5 * jnp.sum((predictions - samples.target) ** 2, axis=1)
 
@@ -190,15 +190,15 @@ def training(
 
     def measure(params: dict, key: Array, setting: Any) -> dict[str, Array]:
         samples = tasks_of(setting)(key, eval_tasks)
-        found = [{"loss": mean_loss(trained.learner(params), samples)}]
+        metrics = [{"loss": mean_loss(trained.learner(params), samples)}]
         for name, given in (references or {}).items():
             reference = of_batches(f"references[{name!r}]", given)
             compared = compare_batches(trained.learner(params), reference, samples)
-            found += [{f"{name}_{metric}": value} for metric, value in compared.items()]
-            found += [{f"{name}_loss": mean_loss(reference, samples)}]
+            metrics += [{f"{name}_{metric}": value} for metric, value in compared.items()]
+            metrics += [{f"{name}_loss": mean_loss(reference, samples)}]
         for name, given in (variants(params) if variants else {}).items():
-            found += [{f"{name}_loss": mean_loss(of_batches(f"variants: {name!r}", given), samples)}]
-        return each_once([*found, extra(params, samples) if extra is not None else {}])
+            metrics += [{f"{name}_loss": mean_loss(of_batches(f"variants: {name!r}", given), samples)}]
+        return each_once([*metrics, extra(params, samples) if extra is not None else {}])
 
     planned = Training(
         lambda key, _: trained.init(key),
@@ -253,8 +253,8 @@ def _check_rate(rate: Any) -> None:
     """Raises ValueError for a learning rate that is neither a number above 0 nor a schedule."""
     if not callable(rate):
         check_number("learning_rate", rate, above=0, scalar=True)
-    elif (found := jax.eval_shape(rate, jax.ShapeDtypeStruct((), jnp.int32))).shape:
-        raise ValueError(f"learning_rate must give one number for a step, got an array {found.shape}")
+    elif (output := jax.eval_shape(rate, jax.ShapeDtypeStruct((), jnp.int32))).shape:
+        raise ValueError(f"learning_rate must give one number for a step, got an array {output.shape}")
 
 
 def _prompt(name: str, tasks_of: Callable[[Any], Sampler], settings: Any, batch: int, schedule: Any = None) -> Prompt:

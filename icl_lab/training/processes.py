@@ -110,12 +110,12 @@ def same_everywhere(facts: Mapping[str, Any]) -> None:
     """
     if count() == 1:
         return
-    first, *others = (json.loads(said) for said in _of_all(json.dumps(dict(facts)).encode()))
+    first, *others = (json.loads(text) for text in _of_all(json.dumps(dict(facts)).encode()))
     differing = [
-        f"process {i}: {name} is {there.get(name)} there, {first.get(name)} in process 0"
-        for i, there in enumerate(others, 1)
-        for name in {**first, **there}
-        if first.get(name) != there.get(name)
+        f"process {i}: {name} is {other.get(name)} there, {first.get(name)} in process 0"
+        for i, other in enumerate(others, 1)
+        for name in {**first, **other}
+        if first.get(name) != other.get(name)
     ]
     if differing:
         raise RefusedError(f"the processes of one run must be of the same command and version; {'; '.join(differing)}")
@@ -167,5 +167,5 @@ def _of_all(content: bytes) -> list[bytes]:
     """What every process says, in order. It travels as bytes: a sum of floats would lose the sign of zero."""
     # the sizes too, since JAX has 32 bits of a whole number
     sizes = from_all(np.array([len(content)]).view(np.uint8)).view(np.int64).ravel()
-    said = from_all(np.frombuffer(content.ljust(max(sizes) + 1), np.uint8))
-    return [row.tobytes()[:size] for row, size in zip(said, sizes)]
+    rows = from_all(np.frombuffer(content.ljust(max(sizes) + 1), np.uint8))
+    return [row.tobytes()[:size] for row, size in zip(rows, sizes)]

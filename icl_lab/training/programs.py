@@ -30,13 +30,13 @@ def compiled(traced: Any, options: dict[str, Any], where: Hashable = None) -> An
     if key is None:
         return lowered.compile(options)
     with _LOCK:
-        found = _KEPT.pop(key, None)
-    found = lowered.compile(options) if found is None else found
+        program = _KEPT.pop(key, None)
+    program = lowered.compile(options) if program is None else program
     with _LOCK:
-        _KEPT[key] = found
+        _KEPT[key] = program
         while len(_KEPT) > MOST:
             _KEPT.popitem(last=False)
-    return found
+    return program
 
 
 def forget() -> None:

@@ -39,12 +39,12 @@ def lines(
 
     Call what it gives with ``(done, total)`` and what was measured then, (M, ...) by name.
     """
-    said = clock()
+    last = clock()
 
     def say(done: int, total: int, row: Mapping[str, np.ndarray]) -> None:
-        nonlocal said
-        if clock() - said >= SECONDS:
-            said = clock()
+        nonlocal last
+        if clock() - last >= SECONDS:
+            last = clock()
             words = filter(None, (f"{label}: {done} of {total}", loss_of(row)))
             print(", ".join(words), file=out or sys.stderr, flush=True)
 
@@ -54,6 +54,6 @@ def lines(
 def loss_of(row: Mapping[str, np.ndarray]) -> str:
     """``loss 0.207``: the median over members, of the training loss where no other was measured."""
     name = "loss" if "loss" in row else "train_loss"
-    found = np.asarray(row.get(name, np.nan), float)
-    finite = found[np.isfinite(found)]
+    losses = np.asarray(row.get(name, np.nan), float)
+    finite = losses[np.isfinite(losses)]
     return f"{name.replace('_', ' ')} {np.median(finite):.3g}" if finite.size else ""

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 def line(fit: "Fit") -> str:
     """Members, steps and the last loss: its median over members that did not diverge, and the range."""
     stopped = fit.diverged_at >= 0
-    said = f"{stopped.size} member{'s' * (stopped.size != 1)}, {int(fit.steps[-1])} steps"
+    text = f"{stopped.size} member{'s' * (stopped.size != 1)}, {int(fit.steps[-1])} steps"
     name = "loss" if "loss" in fit.metrics else "train_loss"
     last = np.asarray(fit.metrics[name][:, -1])[~stopped] if name in fit.metrics else np.zeros(0)
     if last.ndim == 1 and last.size:
         several = f" ({last.min():.3g} to {last.max():.3g})" if last.size > 1 else ""
-        said += f", {name} {np.median(last):.3g}{several}"
-    return said + (f", {stopped.sum()} diverged" if stopped.any() else "")
+        text += f", {name} {np.median(last):.3g}{several}"
+    return text + (f", {stopped.sum()} diverged" if stopped.any() else "")
 
 
 def parts(fit: "Fit") -> str:
@@ -45,15 +45,15 @@ def rows(fit: "Fit") -> Iterator[dict[str, Any]]:
 
 def last(fit: "Fit") -> list[dict[str, Any]]:
     """Of every scalar measurement at the end: median over members, least and largest."""
-    found = []
+    rows = []
     for name, values in fit.metrics.items():
         if values.ndim == 2:
             end = np.asarray(values[:, -1], float)
-            found.append(
+            rows.append(
                 {"at the end": name, "median": float(np.median(end)), "least": float(end.min()),
                  "largest": float(end.max())}
             )  # fmt: skip
-    return found
+    return rows
 
 
 def figure(fit: "Fit", names: Sequence[str] | None = None) -> Any:

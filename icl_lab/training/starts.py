@@ -39,11 +39,11 @@ def started(planned: Any, start: Any) -> Any:
         return function and (lambda *given: function(*given[:place], given[place][0], *given[place + 1 :]))
 
     def both(schedule: Any) -> Any:
-        return schedule and (lambda now, step: (schedule(now[0], step), now[1]))
+        return schedule and (lambda pair, step: (schedule(pair[0], step), pair[1]))
 
     return dataclasses.replace(
         planned,
-        init=lambda _, now: now[1],
+        init=lambda _, pair: pair[1],
         loss=inside(planned.loss, 2),
         measure=inside(planned.measure, 2),
         optimizer=planned.optimizer if hasattr(planned.optimizer, "update") else inside(planned.optimizer, 0),
@@ -61,8 +61,8 @@ def _of_members(params: Tree, like: Tree) -> Tree:
     if jax.tree_util.all_leaves([params]) and "" not in wanted:
         raise ValueError(f"start must be parameters of this network, or what trained it, got {params!r}")
     if different := sorted(named.keys() ^ wanted.keys()):
-        said = "which this network has not" if different[0] in named else "which is missing"
-        raise ValueError(f"start must be parameters of this network, or what trained it; {different[0]}, {said}")
+        problem = "which this network has not" if different[0] in named else "which is missing"
+        raise ValueError(f"start must be parameters of this network, or what trained it; {different[0]}, {problem}")
     one = all(np.shape(leaf) == wanted[place].shape[1:] for place, leaf in named.items())
     for place, leaf in named.items():
         shape = wanted[place].shape

@@ -141,14 +141,14 @@ def carried_out(
 
 def check_options(options: Mapping[str, Any], train: Callable[..., Any]) -> None:
     """Raises TypeError for what neither ``training`` nor this ``train`` takes, naming options that are alike or all."""
-    own = [name for name, one in inspect.signature(train).parameters.items() if one.kind is one.KEYWORD_ONLY]
-    known = [*inspect.signature(training).parameters, *own]
+    keywords = [name for name, one in inspect.signature(train).parameters.items() if one.kind is one.KEYWORD_ONLY]
+    known = [*inspect.signature(training).parameters, *keywords]
     for name in options:
         if name not in known:
             initials = [one for one in known if name == "".join(part[0] for part in one.split("_"))]
             like = initials or difflib.get_close_matches(name, known, 1)
-            said = f"did you mean {like[0]}?" if like else f"allowed are {', '.join(known[2:])}"
-            raise TypeError(f"train() has no option {name!r}; {said}")
+            hint = f"did you mean {like[0]}?" if like else f"allowed are {', '.join(known[2:])}"
+            raise TypeError(f"train() has no option {name!r}; {hint}")
 
 
 def mesh_of(devices: int | Sequence[jax.Device] | None) -> Mesh | None:
@@ -157,9 +157,9 @@ def mesh_of(devices: int | Sequence[jax.Device] | None) -> Mesh | None:
     Raises:
       ValueError: for none, or more than there are.
     """
-    there = jax.devices()
-    if isinstance(devices, int) and not isinstance(devices, bool) and 1 <= devices <= len(there):
-        devices = there[:devices]
-    if devices is not None and not (isinstance(devices, Sequence) and devices and all(one in there for one in devices)):
-        raise ValueError(f"devices must be some of {there}, or how many of them from 1 on, got {devices!r}")
+    pool = jax.devices()
+    if isinstance(devices, int) and not isinstance(devices, bool) and 1 <= devices <= len(pool):
+        devices = pool[:devices]
+    if devices is not None and not (isinstance(devices, Sequence) and devices and all(one in pool for one in devices)):
+        raise ValueError(f"devices must be some of {pool}, or how many of them from 1 on, got {devices!r}")
     return member_mesh(devices)

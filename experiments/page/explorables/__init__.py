@@ -30,8 +30,8 @@ def make(about: str | None, name: str, folder: Path, made: Callable[[], Made], a
 
     def keep(options: Options) -> int:
         began = time.monotonic()
-        config, facts, found = made()
-        arrays = {each: np.asarray(value) for each, value in found.items()}
+        config, facts, values = made()
+        arrays = {key: np.asarray(value) for key, value in values.items()}
         origin = provenance(time.monotonic() - began, config["seed"])
         save(Record(f"page.{name}", "lab", config, facts, arrays, origin), Path(options.outdir or folder), [])
         return 0

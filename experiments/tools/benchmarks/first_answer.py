@@ -41,9 +41,9 @@ def chromium() -> Iterator[Any]:
     off = ("gpu", "quic", "background-networking", "component-update", "sync")
     flags = ["--no-sandbox", "--no-first-run", *(f"--disable-{name}" for name in off)]
     with sync_playwright() as started:
-        found = started.chromium.launch(executable_path=path, headless=True, args=flags)
-        yield found
-        found.close()
+        browser = started.chromium.launch(executable_path=path, headless=True, args=flags)
+        yield browser
+        browser.close()
 
 
 def first_answer(config: Config) -> dict[str, list[Row]]:
@@ -58,8 +58,8 @@ def first_answer(config: Config) -> dict[str, list[Row]]:
         taken = np.array([_milliseconds(browser, out.as_uri()) for _ in range(config.rounds + 1)])
         size = out.stat().st_size / 1e6
     rows = [row("from navigation to its answer to a key", Timing(0.0, taken[1:]))]  # the first reads it from disk
-    found = re.search(r"model name\s*:\s*(.*)", machine.PROCESSOR.read_text()) if machine.PROCESSOR.exists() else None
-    return {f"first explorable of the page ({size:.1f} MB) on {found[1] if found else machine.vectors()}": rows}
+    match = re.search(r"model name\s*:\s*(.*)", machine.PROCESSOR.read_text()) if machine.PROCESSOR.exists() else None
+    return {f"first explorable of the page ({size:.1f} MB) on {match[1] if match else machine.vectors()}": rows}
 
 
 def _milliseconds(browser: Any, address: str) -> float:

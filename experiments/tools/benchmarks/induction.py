@@ -52,8 +52,8 @@ def program(setting: Schedule, members: int, full: bool = False) -> Training:
     if full:
         model = model._replace(logits=partial(_full_logits, model))
     keys = member_keys(setting, members=members)
-    law = laws(setting, member_keys(setting, WORLDS, members))
-    return training.planned(setting, model, keys, law)
+    distributions = laws(setting, member_keys(setting, WORLDS, members))
+    return training.planned(setting, model, keys, distributions)
 
 
 def _full_logits(model: training.Induction, params: dict, prompts: Any) -> Array:

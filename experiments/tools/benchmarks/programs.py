@@ -38,8 +38,8 @@ def networks(config: Config) -> dict[str, Network]:
         gradient_clips=(1e-3, 1e-3, 10.0),
         token_clips=(0.0, 0.0, 10.0),
     )
-    found = common.unpack(published)
-    return {name: found[name] for name in config.networks}
+    by_name = common.unpack(published)
+    return {name: by_name[name] for name in config.networks}
 
 
 def other_networks(config: Config) -> dict[str, Network]:

@@ -35,15 +35,15 @@ def startup(config: Config) -> dict[str, list[Row]]:
             _seconds(one, folder)
         taken = {name: np.array([_seconds(one, folder) for _ in range(config.rounds)]) for name, one in words.items()}
     base = np.median(taken["import jax"], axis=0)
-    found = [_row(name, seconds, base) for name, seconds in taken.items()]
-    each = {name: _smoke(name) for name in discover()}
-    of_all = {name: np.array([runs[name][0][0] for runs in each.values()]) for name in ("cold", "again")}
+    starts = [_row(name, seconds, base) for name, seconds in taken.items()]
+    smoke_runs = {name: _smoke(name) for name in discover()}
+    of_all = {name: np.array([runs[name][0][0] for runs in smoke_runs.values()]) for name in ("cold", "again")}
     cold = np.median(of_all["cold"], axis=0)
-    rows = [_row(f"median of {len(each)}, {name}", of, cold) for name, of in of_all.items()]
-    for binary, runs in each.items():
+    rows = [_row(f"median of {len(smoke_runs)}, {name}", seconds, cold) for name, seconds in of_all.items()]
+    for binary, runs in smoke_runs.items():
         base = runs["cold"][0][0]
         rows += [_row(f"{binary}, {name}", seconds, base, origin) for name, (seconds, origin) in runs.items()]
-    return {"start-up": found, "smoke runs": rows}
+    return {"start-up": starts, "smoke runs": rows}
 
 
 def _smoke(binary: str) -> dict[str, tuple[np.ndarray, dict[str, Any]]]:
@@ -65,7 +65,7 @@ def _row(name: str, seconds: np.ndarray, base: np.ndarray, origin: dict[str, Any
     if origin is not None:
         stages = origin["compilation"]["stages"].values()
         compiling = sum(stage[phase] for stage in stages for phase in PHASES.values())
-        programs, cached = (sum(stage[what] for stage in stages) for what in ("programs", "cached"))
+        programs, cached = (sum(stage[key] for stage in stages) for key in ("programs", "cached"))
         row |= {"of the run": origin["seconds"], "compiling": compiling, "programs": programs, "from cache": cached}
     return row
 

@@ -66,7 +66,7 @@ def fitted(arrays: Arrays, learner: int, family: Family) -> dict[str, Any]:
     """The number of steps and the parameters with the least residual, from the usual ones."""
     from scipy.optimize import minimize
 
-    found: list[dict[str, Any]] = []
+    fits: list[dict[str, Any]] = []
     bounds = [tuple(np.log(ends)) for ends in family.bounds]
     for steps in range(1, family.most + 1):
 
@@ -76,23 +76,23 @@ def fitted(arrays: Arrays, learner: int, family: Family) -> dict[str, Any]:
         best = minimize(off, np.log(family.usual), method="Nelder-Mead", bounds=bounds).x if bounds else []
         theta = [float(f"{value:.4g}") for value in np.exp(best)]
         one = {"steps": steps, "theta": theta, "residual": residual(arrays, learner, family, steps, theta)}
-        if not found or one["residual"] < 0.9 * found[-1]["residual"]:  # more steps have to be worth it
-            found.append(one)
-    return found[-1]
+        if not fits or one["residual"] < 0.9 * fits[-1]["residual"]:  # more steps have to be worth it
+            fits.append(one)
+    return fits[-1]
 
 
 def checks(arrays: Arrays, learners: Sequence[int], seed: int) -> list[dict[str, Any]]:
     """Residuals of algorithms that are drawn from the seed, which the page has to calculate again."""
     draws = np.random.default_rng(seed)
-    found: list[dict[str, Any]] = []
+    algorithms: list[dict[str, Any]] = []
     for family in FAMILIES:
         for k in range(CHECKS):
             steps = int(draws.integers(1, family.most + 1))
             theta = [float(np.exp(draws.uniform(*np.log(bounds)))) for bounds in family.bounds]
             learner = learners[k % len(learners)]
             one = {"family": family.name, "steps": steps, "theta": theta, "learner": learner}
-            found.append(one | {"residual": residual(arrays, learner, family, steps, theta)})
-    return [one for one in found if np.isfinite(one["residual"])]
+            algorithms.append(one | {"residual": residual(arrays, learner, family, steps, theta)})
+    return [one for one in algorithms if np.isfinite(one["residual"])]
 
 
 def data(arrays: Arrays, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,10 +48,10 @@ def context(arrays: Arrays, facts: Mapping[str, Any]) -> dict[str, Any]:
         "curve": line(grid, dense, 1 - dense * family.response(dense, fit["steps"], *fit["theta"])),
         "ladder": [
             {
-                "name": one.name, "steps": own["steps"] if one.most > 1 else "", "near": own["residual"] <= NAMED,
-                "bar": max(1.0, bar(own["residual"])), "residual": percent(own["residual"]), "chosen": k == chosen,
+                "name": one.name, "steps": row["steps"] if one.most > 1 else "", "near": row["residual"] <= NAMED,
+                "bar": max(1.0, bar(row["residual"])), "residual": percent(row["residual"]), "chosen": k == chosen,
             }
-            for k, (one, own) in enumerate(zip(FAMILIES, fits))
+            for k, (one, row) in enumerate(zip(FAMILIES, fits))
         ],
         "said": f"{family.name}{steps} is {percent(fit['residual'])} of the prediction away from "
         f"{facts['learners'][learner]}, {'within' if fit['residual'] <= NAMED else 'outside'} the bar of 5 %.",

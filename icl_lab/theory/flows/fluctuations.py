@@ -57,21 +57,21 @@ def optimum_moments(covariance: ArrayLike, context_length: int) -> Moments:
     def value(polynomial: Polynomial, **letters: Matrix) -> float:
         return evaluate(polynomial, context_length, **given, **letters)
 
-    found: list[list[Matrix]] = [[], [], []]
+    blocks: list[list[Matrix]] = [[], [], []]
     for squared in (False, True):
         of = _polynomials(squared)
         both = [[(value(of["11"], F=f, G=g), value(of["apart"], F=f, G=g)) for g in units] for f in units]
-        diagonal, each = np.moveaxis(np.array(both), -1, 0)
+        diagonal, off_diagonal = np.moveaxis(np.array(both), -1, 0)
         mixed = np.array([value(of["u1"], F=f) for f in units])
-        found[0].append(np.block([[np.array([[value(of["uu"])]]), mixed[None]], [mixed[:, None], diagonal]]))
-        found[1].append(each * (1 - np.eye(len(lam))))
+        blocks[0].append(np.block([[np.array([[value(of["uu"])]]), mixed[None]], [mixed[:, None], diagonal]]))
+        blocks[1].append(off_diagonal * (1 - np.eye(len(lam))))
         names = (("rr", "rk"), ("rk", "kk"))
-        found[2].append(np.array([[[value(of[name], F=f) for name in row] for row in names] for f in units]))
+        blocks[2].append(np.array([[[value(of[name], F=f) for name in row] for row in names] for f in units]))
     label = ("w", "S", "w")
     m2, m4 = (value(mean_of_chains(*[label] * k)) for k in (2, 4))
     l = lam.diagonal()  # noqa: E741
     kurtosis = m4 * (np.outer(l, l) + 2 * np.diag(l**2)) - np.diag((m2 * l) ** 2)
-    even, apart, odd = (np.stack(pair) for pair in found)
+    even, apart, odd = (np.stack(pair) for pair in blocks)
     return Moments(even, apart, odd, kurtosis)
 
 
@@ -121,8 +121,8 @@ def stable(moments: Moments, u: float, learning_rate: float, batch: float) -> bo
 
 def _scaled(u: float, count: int) -> Matrix:
     """(count + 1, count + 1) factors at u of moments of one entry of r and ``count`` entries of K."""
-    each = np.array([1 / u] + [u] * count)
-    return np.outer(each, each)
+    factors = np.array([1 / u] + [u] * count)
+    return np.outer(factors, factors)
 
 
 def _odd_step(moments: Moments, u: float, rate: float, batch: float) -> Matrix:
@@ -156,9 +156,9 @@ def balance_drift(moments: Moments, u: float, learning_rate: float, batch: float
     others = (u**2 * moments.apart[1] / (1 - eta * u**2 * moments.apart[0] / 2)).sum()
     hessian, noise = moments.odd * _scaled(u, 1)
     step = _odd_step(moments, u, eta, batch)
-    rest = np.linalg.solve(np.eye(4 * d) - step, eta**2 / batch * noise.ravel()).reshape(d, 2, 2)
-    odd = batch * hessian @ rest @ hessian + noise
-    odd[:, 1, 1] += u**4 * moments.kurtosis @ rest[:, 1, 1]
+    fluctuations = np.linalg.solve(np.eye(4 * d) - step, eta**2 / batch * noise.ravel()).reshape(d, 2, 2)
+    odd = batch * hessian @ fluctuations @ hessian + noise
+    odd[:, 1, 1] += u**4 * moments.kurtosis @ fluctuations[:, 1, 1]
     return float(2 * even[0] - even.sum() - others + (odd[:, 0, 0] - odd[:, 1, 1]).sum())
 
 
@@ -206,10 +206,10 @@ def scale_course(
         return learning_rate / batch * drift / (1 + kappa / v**2)
 
     times = np.asarray(times, np.float64)
-    found = solve_ivp(velocity, (0.0, max(float(times[-1]), 1e-300)), [u**2], "LSODA", times, rtol=1e-8, atol=1e-12)
-    if not found.success:
-        raise RuntimeError(f"the course of u was not found: {found.message}")
-    return np.sqrt(found.y[0])
+    course = solve_ivp(velocity, (0.0, max(float(times[-1]), 1e-300)), [u**2], "LSODA", times, rtol=1e-8, atol=1e-12)
+    if not course.success:
+        raise RuntimeError(f"the course of u was not found: {course.message}")
+    return np.sqrt(course.y[0])
 
 
 def resting_scale(covariance: ArrayLike, context_length: int, learning_rate: float, batch: float) -> float:

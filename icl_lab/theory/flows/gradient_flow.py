@@ -117,10 +117,10 @@ def gradient_flow(
     turned = {name: turn(value, bases, kind.shapes[name]) for name, value in arrays.items()}
     with jax.enable_x64(True):
         program = _program(PARAMETRISATIONS.index(kind), solver, max_steps)
-        law = Law(*(jnp.asarray(_padded(value)) for value in (spectra, lengths)))
-        starts = {name: jnp.asarray(_padded(value)) for name, value in turned.items()}, law
-        found = _on_every_core(lambda first, last: program(starts, first, last, output, rtol, atol), members)
-    path, loss, gradient, curvature, steps, reached = found
+        distribution = Law(*(jnp.asarray(_padded(value)) for value in (spectra, lengths)))
+        starts = {name: jnp.asarray(_padded(value)) for name, value in turned.items()}, distribution
+        results = _on_every_core(lambda first, last: program(starts, first, last, output, rtol, atol), members)
+    path, loss, gradient, curvature, steps, reached = results
     if not reached.all():
         raise RuntimeError(
             f"members {np.flatnonzero(~reached).tolist()} did not reach the horizon {output[-1]:g} in {max_steps} "
@@ -168,26 +168,26 @@ def _program(kind: int, solver: str, max_steps: int):
     loss = PARAMETRISATIONS[kind].loss
     slope = jax.grad(loss)
 
-    def velocity(_, params: dict[str, Array], law: Law) -> dict[str, Array]:
-        return jax.tree.map(jnp.negative, slope(params, law))
+    def velocity(_, params: dict[str, Array], distribution: Law) -> dict[str, Array]:
+        return jax.tree.map(jnp.negative, slope(params, distribution))
 
     def flow(start: tuple[dict[str, Array], Law], times: Array, rtol: Array, atol: Array) -> tuple:
-        params, law = start
+        params, distribution = start
         method: diffrax.AbstractSolver = diffrax.Tsit5()
         if solver == "implicit":  # the solver's own chord, linearised once a step, fails every other step here
             method = diffrax.Kvaerno5(root_finder=diffrax.with_stepsize_controller_tols(optimistix.Chord)())
         solution = diffrax.diffeqsolve(
-            diffrax.ODETerm(velocity), method, 0.0, times[-1], None, params, law,
+            diffrax.ODETerm(velocity), method, 0.0, times[-1], None, params, distribution,
             saveat=diffrax.SaveAt(ts=times), stepsize_controller=diffrax.PIDController(rtol, atol),
             max_steps=max_steps, throw=False, adjoint=diffrax.ForwardMode(),
         )  # fmt: skip
         path = solution.ys
-        losses = jax.vmap(lambda p: loss(p, law))(path)
-        gradients = jax.vmap(lambda p: _flat(slope(p, law)))(path)
+        losses = jax.vmap(lambda p: loss(p, distribution))(path)
+        gradients = jax.vmap(lambda p: _flat(slope(p, distribution)))(path)
         norms = jnp.sqrt(jnp.sum(gradients**2, axis=1))
         end = jax.tree.map(lambda a: a[-1], path)
         reached = solution.result == diffrax.RESULTS.successful
-        return path, losses, norms, _curvature(end, law, slope), solution.stats["num_steps"], reached
+        return path, losses, norms, _curvature(end, distribution, slope), solution.stats["num_steps"], reached
 
     def members(
         starts: tuple[dict[str, Array], Law], first: Array, last: Array, times: Array, rtol: Array, atol: Array
@@ -203,9 +203,9 @@ def _program(kind: int, solver: str, max_steps: int):
         ends = jnp.zeros((*capacity, 2)), jnp.zeros(capacity, int), jnp.zeros(capacity, bool)
         nothing = path, of_times, of_times, *ends
 
-        def store(i: Array, found: tuple) -> tuple:
+        def store(i: Array, results: tuple) -> tuple:
             new = one(jax.tree.map(lambda a: a[i], starts))
-            return jax.tree.map(lambda into, value: into.at[i].set(value), found, new)
+            return jax.tree.map(lambda into, value: into.at[i].set(value), results, new)
 
         return jax.lax.fori_loop(first, last, store, nothing)
 
@@ -220,10 +220,10 @@ def _padded(value: Matrix) -> Matrix:
     return np.concatenate([value, np.repeat(value[-1:], capacity - len(value), axis=0)])
 
 
-def _curvature(params: dict[str, Array], law: Law, slope) -> Array:
+def _curvature(params: dict[str, Array], distribution: Law, slope) -> Array:
     """(2,) smallest and largest eigenvalue of the Hessian; NaN where the flow failed."""
     flat, shaped = jax.flatten_util.ravel_pytree(params)
-    hessian = jax.jacfwd(lambda f: _flat(slope(shaped(f), law)))(flat)
+    hessian = jax.jacfwd(lambda f: _flat(slope(shaped(f), distribution)))(flat)
     return jnp.linalg.eigvalsh(hessian)[jnp.array([0, -1])]
 
 

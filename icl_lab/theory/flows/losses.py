@@ -17,7 +17,7 @@ from icl_lab.theory.arguments import Matrix, checked_covariance
 
 
 class Law(NamedTuple):
-    """The law of the prompts: eigenvalues of the covariance (D,) and context length N, a scalar."""
+    """The distribution of the prompts: eigenvalues of the covariance (D,) and context length N, a scalar."""
 
     eigenvalues: Array
     context_length: Array
@@ -109,10 +109,10 @@ def parametrisation_of(arrays: Mapping[str, Matrix]) -> tuple[Parametrisation, i
 def eigenbases(covariance: ArrayLike, members: int, size: int) -> tuple[Matrix, Matrix]:
     """Eigenvalues (M, D), from the largest down, and eigenvectors (M, D, D) as columns."""
     given = np.asarray(covariance, np.float64)
-    each = given if given.ndim == 3 else given[None]
-    if each.shape[0] not in (1, members):
+    stack = given if given.ndim == 3 else given[None]
+    if stack.shape[0] not in (1, members):
         raise ValueError(f"covariance must be (D, D) or one for each of {members} members, got shape {given.shape}")
-    values, vectors = np.linalg.eigh(np.stack([checked_covariance(one, "covariance", size=size) for one in each]))
+    values, vectors = np.linalg.eigh(np.stack([checked_covariance(one, "covariance", size=size) for one in stack]))
     order = slice(None, None, -1)
     return (
         np.broadcast_to(values[:, order], (members, size)),

@@ -36,11 +36,11 @@ def race_threshold(
     """C (K,) such that a small start with amplitudes (a, b_1) ends at the optimum iff |b_1| < C |a|^rho.
 
     rho = lam_1^2 / ||Lam^2||_F. In the linear regime |b_1| / |a|^rho does not change, so that its value on the surface
-    that parts the two basins is a constant of the law; it is found by flows from (a, b_1) = size (r^-1/2, r^1/2), r
+    that parts the two basins is a constant of the distribution, found by flows from (a, b_1) = size (r^-1/2, r^1/2), r
     narrowed in three rounds to a relative accuracy of 2 %. Infinite where every r up to 10^4 ends at the optimum.
 
     Args:
-      covariance: (K, D, D) one covariance for each law.
+      covariance: (K, D, D) one covariance for each distribution.
       context_length: N, or (K,).
       size: of the start; anything small gives the same.
       horizon: time at which a flow is judged, by whether its loss is within 10^-3 of the optimal one, of what there
@@ -52,14 +52,14 @@ def race_threshold(
     given = np.asarray(covariance, np.float64)
     if given.ndim != 3:
         raise ValueError(f"covariance must be a stack (K, D, D), got shape {given.shape}")
-    laws, dimension = given.shape[:2]
-    lengths = np.broadcast_to(np.asarray(context_length), (laws,))
+    count, dimension = given.shape[:2]
+    lengths = np.broadcast_to(np.asarray(context_length), (count,))
     best = np.array([optimal_loss(one, n) for one, n in zip(given, lengths)])
     gain = np.trace(given, axis1=1, axis2=2) / 2 - best
     spectra = np.linalg.eigvalsh(given)[:, ::-1]
     squares = spectra**2 / np.linalg.norm(spectra**2, axis=1, keepdims=True)
-    low, high, points = np.full(laws, -4.0), np.full(laws, 4.0), 21
-    never = np.ones(laws, bool)
+    low, high, points = np.full(count, -4.0), np.full(count, 4.0), 21
+    never = np.ones(count, bool)
     for _ in range(3):
         ratio = np.linspace(low, high, points, axis=1)  # (K, R) log10 of b / a
         a, b = (size * 10 ** (sign * ratio / 2) / 2**0.5 for sign in (-1, 1))
@@ -69,14 +69,14 @@ def race_threshold(
         with warnings.catch_warnings():  # at the threshold a flow may rest between the basins
             warnings.simplefilter("ignore", StableManifoldWarning)
             flow = gradient_flow(
-                {name: value.reshape(laws * points, *value.shape[2:]) for name, value in start.items()},
+                {name: value.reshape(count * points, *value.shape[2:]) for name, value in start.items()},
                 np.repeat([np.diag(one) for one in spectra], points, axis=0),
                 np.repeat(lengths, points), horizon, rtol=1e-5, atol=1e-6 * size,
             )  # fmt: skip
-        won = flow.loss[:, -1].reshape(laws, points) - best[:, None] < 1e-3 * gain[:, None]
+        won = flow.loss[:, -1].reshape(count, points) - best[:, None] < 1e-3 * gain[:, None]
         first = np.where(won.all(axis=1), points - 1, np.argmin(won, axis=1))
         never &= won.all(axis=1)
-        rows = np.arange(laws)
+        rows = np.arange(count)
         low, high = ratio[rows, np.maximum(first - 1, 0)], ratio[rows, first]
     middle = (low + high) / 2
     rho = squares[:, 0]

@@ -33,7 +33,7 @@ def copy_everything_loss(
 
         L = (s^2 v / 2) [(D - 1)(1 - 2 c + c^2 M / N) + 1 - 2 b + b^2 (M / N + D (N - 1) / N^2)]
 
-    (this lab; the law is that of ``icl_lab.theory.gradient_descent.one_step``).
+    (this lab; the task distribution is that of ``icl_lab.theory.gradient_descent.one_step``).
 
     Args:
       learning_rate: eta of the channels of x_1, .., x_{D-1}.
@@ -50,9 +50,9 @@ def copy_everything_loss(
     Raises:
       ValueError: as ``one_step_loss``.
     """
-    law = {"context_length": context_length, "input_size": input_size, "input_variance": input_variance}
+    settings = {"context_length": context_length, "input_size": input_size, "input_variance": input_variance}
     clean, shared = (
-        one_step_loss(rate, **law, kurtosis=kurtosis, task_scale=task_scale)  # type: ignore[arg-type]
+        one_step_loss(rate, **settings, kurtosis=kurtosis, task_scale=task_scale)  # type: ignore[arg-type]
         for rate in (learning_rate, label_rate)
     )
     variance = np.asarray(input_variance, np.float64)
@@ -75,11 +75,11 @@ def copy_everything_optimum(
     minimum of ``copy_everything_loss``; arguments and errors as there. For N = D = 10 and U(-.5, .5) it is .2128, 3.2 %
     above the best step of gradient descent.
     """
-    law = {"context_length": context_length, "input_size": input_size, "input_variance": input_variance}
+    settings = {"context_length": context_length, "input_size": input_size, "input_variance": input_variance}
     variance = np.asarray(input_variance, np.float64)
     inverse = (context_length + input_size + kurtosis - 2) / context_length
     rates = 1 / inverse / variance, 1 / (inverse + _copied(context_length, input_size)) / variance
-    loss = copy_everything_loss(*rates, **law, kurtosis=kurtosis, task_scale=task_scale)  # type: ignore[arg-type]
+    loss = copy_everything_loss(*rates, **settings, kurtosis=kurtosis, task_scale=task_scale)  # type: ignore[arg-type]
     return *rates, loss
 
 

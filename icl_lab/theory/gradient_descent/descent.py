@@ -37,7 +37,7 @@ def descend(start: Floats, box: tuple[float, float], steps: int, nodes: Floats, 
                 return 1e3, np.zeros_like(flat)  # overflow: the line search comes back
             return float(value), np.asarray(slope).ravel()
 
-        found = minimize(
+        minimum = minimize(
             objective,
             np.minimum(start, limits).ravel(),
             jac=True,
@@ -45,7 +45,7 @@ def descend(start: Floats, box: tuple[float, float], steps: int, nodes: Floats, 
             method="L-BFGS-B",
             options={"maxiter": 1000},
         )
-    return np.broadcast_to(found.x.reshape(start.shape), (2, steps))
+    return np.broadcast_to(minimum.x.reshape(start.shape), (2, steps))
 
 
 @partial(jax.jit, static_argnames="steps")

@@ -55,7 +55,7 @@ def best_gd_plus_plus(layers: int, nodes: Floats, weights: Floats, starts: int =
     parts = lambda z: (z[:layers], np.append(z[layers:], 0.0))  # noqa: E731
     error = lambda z: float(residual_factor(nodes, *parts(z)) ** 2 @ weights)  # noqa: E731
     drawn = [np.append(rng.uniform(0.3, 2, layers), rng.normal(0, 0.3, layers - 1)) for _ in range(starts)]
-    best = min((minimize(error, z, method="BFGS", options={"gtol": 1e-10}) for z in drawn), key=lambda found: found.fun)
+    best = min((minimize(error, z, method="BFGS", options={"gtol": 1e-10}) for z in drawn), key=lambda run: run.fun)
     return *parts(best.x), float(best.fun)
 
 

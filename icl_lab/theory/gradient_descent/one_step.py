@@ -14,10 +14,10 @@ Floats = NDArray[np.float64] | np.float64
 
 
 def input_kurtosis(input_law: str) -> float:
-    """Kurtosis E[x_i^4] / E[x_i^2]^2 of one coordinate of a centred input law, whatever its range.
+    """Kurtosis E[x_i^4] / E[x_i^2]^2 of one coordinate of a centred input distribution, whatever its range.
 
     Raises:
-      ValueError: for a law that is not centred (``exponential``) or not coordinate-wise (``mixture``).
+      ValueError: for a distribution that is not centred (``exponential``) or not coordinate-wise (``mixture``).
     """
     kurtosis = {"uniform": 1.8, "normal": 3.0, "laplace": 6.0}
     if input_law not in kurtosis:
@@ -135,9 +135,9 @@ def one_step_loss_out_of_distribution(
     kurtosis: float = 1.8,
     task_scale: ArrayLike = 1.0,
 ) -> Floats:
-    """Loss of the best training-law step on inputs ``input_scale`` and tasks ``task_scale`` times as large.
+    """Loss of the step that is best in training, on inputs ``input_scale`` and tasks ``task_scale`` times as large.
 
-    The learning rate stays at eta* of the training law (variance v, task scale 1), so that with c = eta* v
+    The learning rate stays at eta* of the training distribution (variance v, task scale 1), so that with c = eta* v
 
         L(a) = (s^2 D v a^2 / 2) [1 - 2 c a^2 + c^2 a^4 (N + D + k - 2) / N]
 

@@ -1,1 +1,1 @@
-"""One layer of linear self-attention: population loss, optimum and risk, on the training law and under every shift."""
+"""One layer of linear self-attention: population loss, optimum and risk, in training and under every shift."""

@@ -139,8 +139,8 @@ def risk(
 
         R = tr(C A Lq A^T) - 2 tr(S Lt A Lq) + tr(S Lq),   C = (1 + 1/M) Lt S Lt + ((tr(S Lt) + s^2) / M) Lt = E[h h^T],
 
-    plus s^2 if the query's label is noisy. At M = N and the training law it is twice ``population_loss``
-    (extends Zhang, Frei & Bartlett 2023, Theorem 4.2).
+    plus s^2 if the query's label is noisy. At M = N and the training distribution it is twice
+    ``population_loss`` (extends Zhang, Frei & Bartlett 2023, Theorem 4.2).
 
     Args:
       a: (D, D) A, however it was trained.

@@ -1,7 +1,7 @@
-"""Linear self-attention on prompts of any joint law of (x, y): the best linear predictor and the risk against it.
+"""Linear self-attention on prompts of any distribution of (x, y): the best linear predictor and the risk against it.
 
-Zhang, Frei & Bartlett 2023, Theorem 4.2: of a law nothing matters but the four moments held here. float64; risks are
-whole mean squared errors.
+Zhang, Frei & Bartlett 2023, Theorem 4.2: of a distribution nothing matters but the four moments held here. float64;
+risks are whole mean squared errors.
 """
 
 import math
@@ -22,7 +22,7 @@ from icl_lab.theory.arguments import (
 
 
 class JointLaw(NamedTuple):
-    """Moments of a law of (x, y) from which context and query are drawn independently.
+    """Moments of a distribution of (x, y) from which context and query are drawn independently.
 
     Attributes:
       second_moment: (D, D) Lam = E[x x^T].
@@ -38,7 +38,7 @@ class JointLaw(NamedTuple):
 
 
 def linear_labels(task: ArrayLike, covariance: ArrayLike, label_noise: float = 0.0) -> JointLaw:
-    """The law y = <w, x> + noise of one task: Cov(y x) = (w^T Lam w) Lam + Lam w w^T Lam + s^2 Lam.
+    """The distribution y = <w, x> + noise of one task: Cov(y x) = (w^T Lam w) Lam + Lam w w^T Lam + s^2 Lam.
 
     Zhang, Frei & Bartlett 2023, after Theorem 4.2.
 
@@ -65,7 +65,7 @@ def gaussian_labels(
     label_noise: float = 0.0,
     nodes: int = 40,
 ) -> JointLaw:
-    """The law y = f(x_1 ... x_k) + noise with Gaussian inputs, its moments by Gauss-Hermite quadrature.
+    """The distribution y = f(x_1 ... x_k) + noise with Gaussian inputs, its moments by Gauss-Hermite quadrature.
 
     The Cholesky factor makes the first k inputs functions of the first k normal variables alone, so that a product rule
     of ``nodes``^k points is enough whatever D.
@@ -104,7 +104,7 @@ def best_linear_predictor(law: JointLaw) -> tuple[Matrix, float]:
     Zhang, Frei & Bartlett 2023, Theorem 4.2.
 
     Raises:
-      ValueError: for moments that no law has: Lam not symmetric positive definite, E y^2 below a^T E[y x].
+      ValueError: for moments that no distribution has: Lam not symmetric positive definite, E y^2 below a^T E[y x].
     """
     lam = checked_covariance(law.second_moment, "second_moment")
     cross = checked_vector(law.cross_moment, "cross_moment", len(lam))
@@ -118,7 +118,7 @@ def best_linear_predictor(law: JointLaw) -> tuple[Matrix, float]:
 
 
 def joint_risk(a: ArrayLike, law: JointLaw, test_length: float) -> float:
-    """E (h^T A x_q - y_q)^2 on prompts of length M of this law, h = (1/M) sum_i y_i x_i; for any A.
+    """E (h^T A x_q - y_q)^2 on prompts of length M of this distribution, h = (1/M) sum_i y_i x_i; for any A.
 
     E h = Lam a and Cov(h) = S / M with a the best linear predictor and S = Cov(y x), so that
 

@@ -21,7 +21,7 @@ def error_floor(risk_at: Callable[[float], float]) -> float:
 
     Args:
       risk_at: ``M -> risk``, such as ``risk`` (mean over tasks), ``worst_risk`` (supremum over the class) or
-        ``joint_risk`` (any law) at one A; infinity must be allowed.
+        ``joint_risk`` (any distribution) at one A; infinity must be allowed.
     """
     return risk_at(math.inf)
 

@@ -17,8 +17,8 @@ def mixer_penalty(
     """What a fixed mixer adds to the loss of one layer of linear self-attention on joint tokens, whatever its weights.
 
     The query's token (x_q, 0) reads f + m with f linear in x_q and m = sum_i mixing_i e_i.b, where e_i = (x_i, y_i) and
-    b is the label column of W_v W_p. Under x_q -> -x_q the law stays, f and the target change their sign and m does
-    not: the cross terms vanish, and as the tokens e_i are uncorrelated with variances v, .., v, D v s^2,
+    b is the label column of W_v W_p. Under x_q -> -x_q the distribution stays, f and the target change their sign and
+    m does not: the cross terms vanish, and as the tokens e_i are uncorrelated with variances v, .., v, D v s^2,
 
         L(mixed) - L(plain) = (1/2) sum_i mixing_i^2 (v |b_x|^2 + D v s^2 b_y^2) >= 0.
 
@@ -66,11 +66,11 @@ def mixed_step_optimum(
     h = np.asarray(pairs, np.float64)
     if h.ndim != 2 or h.shape[0] != h.shape[1] or not np.trace(h):
         raise ValueError(f"pairs must be (N, N) with a trace that is not zero, got shape {h.shape}")
-    d, own = input_size, np.diag(h)
-    others = h - np.diag(own)
-    square = own.sum() ** 2 + (d + kurtosis - 2) * np.sum(own**2) + np.sum(d * others**2 + others * others.T)
-    rate = own.sum() / (input_variance * square)
-    loss = task_scale**2 * d * input_variance / 2 * (1 - own.sum() ** 2 / square)
+    d, diagonal = input_size, np.diag(h)
+    others = h - np.diag(diagonal)
+    square = diagonal.sum() ** 2 + (d + kurtosis - 2) * np.sum(diagonal**2) + np.sum(d * others**2 + others * others.T)
+    rate = diagonal.sum() / (input_variance * square)
+    loss = task_scale**2 * d * input_variance / 2 * (1 - diagonal.sum() ** 2 / square)
     return float(rate), float(loss)
 
 

@@ -78,12 +78,12 @@ def _legs(chains: tuple[Chain, ...]) -> _Legs:
             if letter in "ATFG":
                 word += letter
                 continue
-            here = len(legs.kinds)
+            leg = len(legs.kinds)
             if start >= 0:
-                legs.along[start], legs.along[here] = (here, word), (start, word[::-1].translate(TRANSPOSED))
+                legs.along[start], legs.along[leg] = (leg, word), (start, word[::-1].translate(TRANSPOSED))
             legs.kinds.extend("ss" if letter == "S" else letter)
             if letter == "S":
-                legs.across[here], legs.across[here + 1] = here + 1, here
+                legs.across[leg], legs.across[leg + 1] = leg + 1, leg
             start, word = len(legs.kinds) - 1, ""
     return legs
 

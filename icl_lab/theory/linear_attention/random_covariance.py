@@ -2,8 +2,8 @@
 
 Setting (Zhang, Frei & Bartlett 2023, section 4.3): Lam = diag(lam_1 .. lam_D) with independent positive entries; inputs
 and query N(0, Lam), y = <w, x>, w ~ N(0, I), prediction h^T A x_q with h = (1/N) sum_i y_i x_i. What a closed form
-needs of the law is its coordinate moments, a float64 array (3, D) whose rows are E lam_i, E lam_i^2, E lam_i^3. Losses
-are half mean squared errors, risks whole ones. Everything is numpy.
+needs of the distribution is its coordinate moments, a float64 array (3, D) whose rows are E lam_i, E lam_i^2,
+E lam_i^3. Losses are half mean squared errors, risks whole ones. Everything is numpy.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from icl_lab.theory.arguments import Matrix, check_length, check_noise, checked_
 
 
 def variance_moments(law: str, input_size: int, *, shape: ArrayLike = 1.0, scale: ArrayLike = 1.0) -> Matrix:
-    """First three moments of every coordinate's variance, for the laws of ``random_covariance_regression``.
+    """First three moments of every coordinate's variance, for the distributions of ``random_covariance_regression``.
 
     ``exponential`` Exp(1): k!; ``gamma`` Gamma(s, 1): s (s+1) .. (s+k-1); ``uniform`` U(0, 1): 1/(k+1); ``lognormal``
     exp(s N(0, 1)): exp(s^2 k^2 / 2); ``constant`` 1. All times scale^k.
@@ -21,15 +21,15 @@ def variance_moments(law: str, input_size: int, *, shape: ArrayLike = 1.0, scale
     Args:
       law: its name.
       input_size: D.
-      shape: s of the gamma and lognormal laws, a number or (D,).
+      shape: s of the gamma and lognormal distributions, a number or (D,).
       scale: a number, or (D,) for coordinates that are not identically distributed.
 
     Returns:
       (3, D).
 
     Raises:
-      ValueError: for a law without known moments; a size below 1; a shape or scale that is not positive, or so large
-        that the third moment is not a finite number.
+      ValueError: for a distribution without known moments; a size below 1; a shape or scale that is not positive, or
+        so large that the third moment is not a finite number.
     """
     from scipy import special
 
@@ -73,7 +73,7 @@ def random_covariance_loss(a: ArrayLike, moments: ArrayLike, context_length: flo
       (...) losses.
 
     Raises:
-      ValueError: for an A of another size, N < 1, or moments that no positive law has (or that are not finite).
+      ValueError: for an A of another size, N < 1, or moments of no positive distribution (or that are not finite).
     """
     return random_covariance_risk(a, moments, context_length) / 2
 
@@ -107,8 +107,8 @@ def random_covariance_risk(
     """Mean squared error of any A on prompts of length M whose variances have these moments (this lab).
 
     R = sum_ij zeta_ij A_ij^2 - 2 sum_i xi_i A_ii + sum_i E lam_i with M for N in zeta, and s^2 beside the sum over k.
-    For A = a I and c times an i.i.d. law R/D = c m1 - 2 a c^2 m2 + a^2 c^3 [m3 (1 + 2/M) + (D-1) m1 m2 / M], for Exp(1)
-    c - 4 a c^2 + a^2 c^3 (6 + (2D + 10)/M). The query has the prompt's own variances (the paper), unless
+    For A = a I and c times an i.i.d. distribution R/D = c m1 - 2 a c^2 m2 + a^2 c^3 [m3 (1 + 2/M) + (D-1) m1 m2 / M],
+    for Exp(1) c - 4 a c^2 + a^2 c^3 (6 + (2D + 10)/M). The query has the prompt's own variances (the paper), unless
     ``query_moments`` says that it has others, drawn independently.
 
     Args:
@@ -221,7 +221,7 @@ def _context_weights(moments: Matrix, n: float, noise: float) -> Matrix:
 
 
 def _checked(moments: ArrayLike, name: str = "moments") -> Matrix:
-    """(3, D) float64 moments of positive laws."""
+    """(3, D) float64 moments of positive distributions."""
     moments = np.asarray(moments, np.float64)
     if moments.ndim != 2 or moments.shape[0] != 3 or not moments.size:
         raise ValueError(f"{name} must have shape (3, D), got {moments.shape}")

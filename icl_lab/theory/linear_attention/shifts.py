@@ -53,7 +53,7 @@ def subspace_risk(a: ArrayLike, *, test_length: float, subspace_size: int, input
 
         R / c^2 = c^4 (1 + (k+1)/M) [alpha |A|_F^2 + beta (tr A^2 + (tr A)^2)] - 2 c^2 (k/D) tr A + k.
 
-    At c = 1 long prompts are no harder than under the training law N(0, I), but with the mean square of the inputs
+    At c = 1 long prompts are no harder than under the N(0, I) of training, but with the mean square of the inputs
     kept, c^2 = D/k, as in the released code of Garg et al., the error over that of predicting 0 tends to (1 - D/k)^2.
 
     Args:

@@ -55,8 +55,8 @@ def nested_logit_flow(
     if output.ndim != 1 or not np.isfinite(output).all() or output[0] < 0 or np.any(np.diff(output) <= 0):
         raise ValueError(f"times must be finite and increase from 0 on, got {times!r}")
     with jax.enable_x64(True):
-        found = _paths(form, room(form, int(n.max())))(*_padded(8, starts, n, count), output)
-    path, loss, gradient, reached = (value[: len(n)] for value in jax.device_get(found))
+        results = _paths(form, room(form, int(n.max())))(*_padded(8, starts, n, count), output)
+    path, loss, gradient, reached = (value[: len(n)] for value in jax.device_get(results))
     if not reached.all():
         raise RuntimeError(f"flows {np.flatnonzero(~reached).tolist()} did not reach time {output[-1]:g}")
     return NestedLogitFlow(output, path, loss, gradient)
@@ -93,8 +93,8 @@ def escape_time(
     starts, n, count = _checked(start, context_length, labels, form, len(levels))
     with jax.enable_x64(True):
         arguments = _padded(64, starts, n, count, np.broadcast_to(levels, n.shape))
-        found = _events(form, room(form, int(n.max())))(*arguments, jnp.float64(horizon))
-    time, escaped, failed = (value[: len(n)] for value in jax.device_get(found))
+        results = _events(form, room(form, int(n.max())))(*arguments, jnp.float64(horizon))
+    time, escaped, failed = (value[: len(n)] for value in jax.device_get(results))
     if failed.any():
         raise RuntimeError(f"flows {np.flatnonzero(failed).tolist()} took more than {MAX_STEPS} steps")
     return np.where(escaped, time, np.inf)

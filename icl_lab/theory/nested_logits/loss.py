@@ -167,8 +167,8 @@ def _mean_field(logits: Array, n: Array, labels: Array, pairs: int) -> Array:
     overlap = jnp.where(j == 2 * m, previous, jnp.where(j >= 2 * m - 1, other, 0.0)) + jnp.where(j == last, other, 0.0)
     scores = jnp.where(j <= last, alpha * overlap, -jnp.inf)
     seen = jax.nn.softmax(scores, axis=1)[:, 1::2]  # (pairs, pairs) attention to each label
-    own = jnp.diagonal(seen)[:, None]
-    exponents = jnp.concatenate([xi * (seen - own), -xi * own], axis=1)
+    matched = jnp.diagonal(seen)[:, None]
+    exponents = jnp.concatenate([xi * (seen - matched), -xi * matched], axis=1)
     weights = jnp.concatenate([(n >= m.T) & (m > 0), jnp.zeros_like(m, bool)], axis=1).astype(xi.dtype)
     weights = weights.at[:, -1].set(labels - n)
     losses = logsumexp(exponents, b=weights, axis=1)

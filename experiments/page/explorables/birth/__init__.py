@@ -14,5 +14,5 @@ def birth_context() -> dict[str, Any]:
     Raises:
       RecordError: if the committed record is not what it says.
     """
-    found = data.record()
-    return fallback.context(found) | {"data": Markup(json.dumps(data.data(found)))}
+    record = data.record()
+    return fallback.context(record) | {"data": Markup(json.dumps(data.data(record)))}

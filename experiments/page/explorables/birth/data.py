@@ -56,14 +56,14 @@ def record(folder: Path = FOLDER) -> Record:
     Raises:
       RecordError: if they do not, within ``bound``.
     """
-    found = load(folder)
-    share = found.arrays["share"].astype(float)
+    record = load(folder)
+    share = record.arrays["share"].astype(float)
     for arm in ARMS:
-        curves = dict(zip(CURVES, found.arrays[f"{arm}/curves"]))
-        for name, again in measures(found.arrays[f"{arm}/attention"] / 255, share).items():
+        curves = dict(zip(CURVES, record.arrays[f"{arm}/curves"]))
+        for name, again in measures(record.arrays[f"{arm}/attention"] / 255, share).items():
             if not (off := abs(again - curves[name]).max()) <= bound(name, len(share)):
                 raise RecordError(f"{folder}: maps of {arm} give another {name.upper()}, by {off:.1g}")
-    return found
+    return record
 
 
 def data(found: Record) -> dict[str, Any]:

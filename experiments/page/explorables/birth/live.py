@@ -49,10 +49,10 @@ def folded(params: Mapping[str, Any], config: Data) -> dict[str, np.ndarray]:
     seen = used + config.input_size
     scores = (weights["w_q"] @ weights["w_k"].transpose(0, 2, 1))[:, order][:, :, order]
     values = weights["w_v"][:, order][:, :, order]
-    found = {name: weights[name] for name in MATRICES if name in weights} | {"mlp_0": weights["mlp_0"][order]}
-    found |= {"scores_0": scores[0, :seen, :seen], "values_0": values[0, :seen]}
-    found |= {"scores_1": scores[1], "values_1": values[1]}
-    return {name: value.astype(np.float16) for name, value in found.items()}
+    matrices = {name: weights[name] for name in MATRICES if name in weights} | {"mlp_0": weights["mlp_0"][order]}
+    matrices |= {"scores_0": scores[0, :seen, :seen], "values_0": values[0, :seen]}
+    matrices |= {"scores_1": scores[1], "values_1": values[1]}
+    return {name: value.astype(np.float16) for name, value in matrices.items()}
 
 
 def answered(

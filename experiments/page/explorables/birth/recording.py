@@ -74,10 +74,10 @@ def _train() -> Made:
     for arm in ARMS:
         arrays[f"{arm}/curves"] = np.stack([every[arm][name][0] for name in CURVES])
         arrays[f"{arm}/attention"] = in_255ths(every[arm]["attention"][0], share)
-    params, law = (jax.tree.map(lambda leaf: leaf[0], tree) for tree in (fit.params, laws(CONFIG)))
+    params, distribution = (jax.tree.map(lambda leaf: leaf[0], tree) for tree in (fit.params, laws(CONFIG)))
     (key,) = member_keys(CONFIG, LIVE)
-    kept = live.recorded(params, law, CONFIG, key)
-    samples = evaluation_samples(CONFIG, law, "ic", key)
+    kept = live.recorded(params, distribution, CONFIG, key)
+    samples = evaluation_samples(CONFIG, distribution, "ic", key)
     first = jnp.zeros_like(samples.target)
     samples = dataclasses.replace(samples, prompt=dataclasses.replace(samples.prompt, offset=first))
     logits = model.logits(params, samples.prompt)

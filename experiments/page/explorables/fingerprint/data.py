@@ -16,12 +16,12 @@ def record(folder: Path = FOLDER) -> Record:
     Raises:
       RecordError: if they do not, to ``TOLERANCE``.
     """
-    found = load(folder)
-    for check in found.metrics["checks"]:
-        again = residual(found.arrays, check["learner"], BY_NAME[check["family"]], check["steps"], check["theta"])
+    record = load(folder)
+    for check in record.metrics["checks"]:
+        again = residual(record.arrays, check["learner"], BY_NAME[check["family"]], check["steps"], check["theta"])
         if not abs(again - check["residual"]) <= TOLERANCE * max(1, again):
             raise RecordError(f"{folder}: {check['family']} is {again:g} from the learner, the record says otherwise")
-    return found
+    return record
 
 
 def shown(found: Record) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -14,12 +14,12 @@ def layer_context() -> dict[str, Any]:
     Raises:
       RecordError: if the committed record is not what it says.
     """
-    found = data.record()
+    record = data.record()
     return {
         "prompt": fallback.prompt_plane(),
-        "weights": fallback.weight_plane(found),
-        "steps": f"{found.arrays['steps'][-1]:,}",
-        "distance": f"{100 * fallback.distance(found):.1f}",
-        "one_direction": data.of_one_direction(found),
-        "data": Markup(json.dumps(data.data(found))),  # numbers, names and base64: nothing to escape
+        "weights": fallback.weight_plane(record),
+        "steps": f"{record.arrays['steps'][-1]:,}",
+        "distance": f"{100 * fallback.distance(record):.1f}",
+        "one_direction": data.of_one_direction(record),
+        "data": Markup(json.dumps(data.data(record))),  # numbers, names and base64: nothing to escape
     }

@@ -21,8 +21,8 @@ def record(folder: Path = FOLDER) -> Record:
     Raises:
       RecordError: if they do not, to ``TOLERANCE``.
     """
-    found = load(folder)
-    arrays = found.arrays
+    record = load(folder)
+    arrays = record.arrays
     tokens = np.concatenate([arrays["x"], arrays["y"][..., None]], axis=-1).astype(float)  # (P, N, 3)
     query = np.pad(arrays["query"], [(0, 0), (0, 1)])
     a, b = arrays["a"][:, -1].astype(float), arrays["b"][:, -1].astype(float)
@@ -30,7 +30,7 @@ def record(folder: Path = FOLDER) -> Record:
     again = -np.einsum("mpn,pni,mi->mp", scores, tokens, b[:, :, -1])
     if not (worst := abs(again - arrays["predictions"]).max()) <= TOLERANCE:
         raise RecordError(f"{folder}: its weights give other predictions, by {worst:.1g}; allowed is {TOLERANCE:g}")
-    return found
+    return record
 
 
 def of_one_direction(found: Record) -> int:

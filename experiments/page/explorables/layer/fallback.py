@@ -35,8 +35,8 @@ def answers(found: Record) -> dict[str, np.ndarray]:
 
 def distance(found: Record) -> float:
     """How far the layer is from the step, as a share of the step."""
-    told = answers(found)
-    return float(np.linalg.norm(told["trained"] - told["step"]) / np.linalg.norm(told["step"]))
+    weights = answers(found)
+    return float(np.linalg.norm(weights["trained"] - weights["step"]) / np.linalg.norm(weights["step"]))
 
 
 def prompt_plane() -> Markup:
@@ -53,10 +53,10 @@ def prompt_plane() -> Markup:
 def weight_plane(found: Record) -> Markup:
     """Rings of the loss on the prompt, the step as an arrow, the layer as a ring, least squares, the true weights."""
     x, _ = labelled()
-    told = answers(found)
+    weights = answers(found)
     values, vectors = np.linalg.eigh(x.T @ x / len(x))
     angle = -math.degrees(math.atan2(vectors[1, 1], vectors[0, 1]))
-    u, v = (_px(value) for value in told["least_squares"] * [1, -1])
+    u, v = (_px(value) for value in weights["least_squares"] * [1, -1])
     rings = [
         Markup('<ellipse class="level" rx="{}" ry="{}" transform="translate({},{}) rotate({})"/>').format(
             _px(math.sqrt(2 * level / values[1])), _px(math.sqrt(2 * level / values[0])), u, v, round(angle, 1)
@@ -64,7 +64,7 @@ def weight_plane(found: Record) -> Markup:
         for level in LEVELS
     ]
     tip, ring, star = ([_px(value) for value in place * np.array([1, -1])] for place in (
-        told["step"], told["trained"], np.array(TRUTH)))  # fmt: skip
+        weights["step"], weights["trained"], np.array(TRUTH)))  # fmt: skip
     return Markup("").join([
         *rings,
         Markup('<path class="step" d="M0 0L{} {}" marker-end="url(#tip)"/>').format(*tip),

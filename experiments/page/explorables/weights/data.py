@@ -21,36 +21,36 @@ def record(folder: Path = FOLDER) -> Record:
     Raises:
       RecordError: if it does not, to ``TOLERANCE``.
     """
-    found = load(folder)
-    arrays = {name: array.astype(float) for name, array in found.arrays.items()}
+    record = load(folder)
+    arrays = {name: array.astype(float) for name, array in record.arrays.items()}
     params, means = arrays["start"], np.zeros((2, *arrays["start"].shape))
     first = gradient(params, arrays, 0)
     off = [abs(first - arrays["slope"]).max() / np.linalg.norm(arrays["slope"])]
     for step in range(len(arrays["x"])):
         slope = gradient(params, arrays, step)
         slope *= min(1, CLIP / np.linalg.norm(slope))
-        rates = np.array([B1, found.config["adam_b2"]])
+        rates = np.array([B1, record.config["adam_b2"]])
         means += (1 - rates)[:, None, None, None] * (np.stack([slope, slope**2]) - means)
         mean, square = means / (1 - rates ** (step + 1))[:, None, None, None]
-        params = params - found.config["learning_rate"] * mean / (np.sqrt(square) + EPS)
+        params = params - record.config["learning_rate"] * mean / (np.sqrt(square) + EPS)
         off.append(abs(params - arrays["after"][step]).max())
     if not (worst := max(off)) <= TOLERANCE:
         raise RecordError(f"{folder}: its steps are not those of Adam, by {worst:.1g}; allowed is {TOLERANCE:g}")
-    return found
+    return record
 
 
 def gradient(params: np.ndarray, arrays: dict[str, np.ndarray], step: int) -> np.ndarray:
     """(4, 3, 3) gradient of half the mean squared error on the tasks of a step."""
     x, y, query, target = (arrays[name][step] for name in ("x", "y", "query", "target"))
     tokens = np.concatenate([x, y[..., None]], axis=-1)
-    asked = np.pad(query, [(0, 0), (0, 1)])
+    query_tokens = np.pad(query, [(0, 0), (0, 1)])
     w_q, w_k, w_v, w_p = params
     a, b = w_q @ w_k.T, w_v @ w_p
     sums = np.einsum("tni,tnj->tij", tokens, tokens)
-    error = (-np.einsum("ti,ij,tjk,k->t", asked, a, sums, b[:, 2]) - target) / len(target)
-    of_a = -np.einsum("t,ti,tjk,k->ij", error, asked, sums, b[:, 2])
+    error = (-np.einsum("ti,ij,tjk,k->t", query_tokens, a, sums, b[:, 2]) - target) / len(target)
+    of_a = -np.einsum("t,ti,tjk,k->ij", error, query_tokens, sums, b[:, 2])
     of_b = np.zeros((3, 3))
-    of_b[:, 2] = -np.einsum("t,ti,ij,tjk->k", error, asked, a, sums)
+    of_b[:, 2] = -np.einsum("t,ti,ij,tjk->k", error, query_tokens, a, sums)
     return np.stack([of_a @ w_k, of_a.T @ w_q, of_b @ w_p.T, w_v.T @ of_b])
 
 

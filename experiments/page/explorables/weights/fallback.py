@@ -47,14 +47,14 @@ def factor(rate: float) -> str:
 
 def context() -> dict[str, Any]:
     """What the template shows: losses of all networks along their training, and the weights of the first."""
-    found = record()
-    n, steps = found.config["context_length"], found.arrays["steps"]
-    a, b = found.arrays["a"].astype(float), found.arrays["b"].astype(float)
+    run = record()
+    n, steps = run.config["context_length"], run.arrays["steps"]
+    a, b = run.arrays["a"].astype(float), run.arrays["b"].astype(float)
     losses = np.array([[population_loss(*both, n) for both in zip(*member)] for member in zip(a, b)])
     nothing, one, best = levels(n)
     near = losses[:, -1] < NEAR * best
     rates = -n * b[..., 2, 2] * (a[..., 0, 0] + a[..., 1, 1]) / 2
-    rate, paces = found.metrics["learning_rate"], pace(a[0, -1], b[0, -1], n)
+    rate, paces = run.metrics["learning_rate"], pace(a[0, -1], b[0, -1], n)
     hand = np.diag([1.0, 1.0, 0.0]), np.diag([0.0, 0.0, -rate / n])
     maps = list(zip(balanced(a[0, -1], b[0, -1]), balanced(*hand)))
     most = max(abs(matrix).max() for matrix in maps[0][1:] + maps[1][1:])
@@ -84,7 +84,7 @@ def context() -> dict[str, Any]:
             for row, sides in enumerate(maps) for side, matrix in enumerate(sides)
         ],
         "cell": CELL, "side": SIDE, "factors": "".join(map(factor, paces)), "best": factor(rate),
-        "paces": [f"1 − {each:.2f} λ" for each in paces], "pace": f"best step: 1 − {rate:.2f} λ",
+        "paces": [f"1 − {value:.2f} λ" for value in paces], "pace": f"best step: 1 − {rate:.2f} λ",
         "mean": round(SIDE / 3 / FAR, 1),
         "said": f"After {steps[-1]:,} steps {near.sum()} of {near.size} networks have the loss of the best step. "
         f"Network 1 has {losses[0, -1] / best:.3f} times that loss; over its last 1,000 steps its own step had the "
