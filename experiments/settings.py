@@ -19,12 +19,12 @@ class Members:
     members: int = setting(10, "independent trainings, each with its own start, data and evaluation tasks", at_least=1)
 
 
-def member_keys(config: Members, stage: int = 0, members: int | None = None) -> Array:
-    """(M,) typed keys, one a member; stages of one experiment have different keys."""
-    return _member_keys(np.uint32(config.seed), np.uint32(stage), members or config.members)
+def member_keys(config: Members, stream: int = 0, members: int | None = None) -> Array:
+    """(M,) typed keys, one a member; streams of one experiment have different keys."""
+    return _member_keys(np.uint32(config.seed), np.uint32(stream), members or config.members)
 
 
 @partial(jax.jit, static_argnums=2)
-def _member_keys(seed: Array, stage: Array, members: int) -> Array:
-    key = jax.random.fold_in(jax.random.key(seed), stage)
+def _member_keys(seed: Array, stream: Array, members: int) -> Array:
+    key = jax.random.fold_in(jax.random.key(seed), stream)
     return jax.vmap(lambda m: jax.random.fold_in(key, m))(jnp.arange(members))

@@ -20,7 +20,7 @@ from icl_lab.training.model import Model, model_of
 from icl_lab.training.plans import Objective, squared_error
 
 
-class Schedule(Protocol):
+class TrainingSizes(Protocol):
     """A configuration with what a training is set by."""
 
     @property
@@ -57,8 +57,8 @@ def falling_adam(steps: int) -> Callable[[Any], optax.GradientTransformation]:
 
 
 def planned(
-    config: Schedule,
-    trained: Model,
+    config: TrainingSizes,
+    network_model: Model,
     *,
     keys: Array,
     sampler_of: Callable[[Any, Any], Sampler],
@@ -72,7 +72,7 @@ def planned(
     Args:
       config: the setting: ``batch``, ``eval_tasks``, ``steps``, ``measure_every``, and what ``sampler_of`` and
         ``optimizer`` read off it: they get it with its real numbers as arguments of the program (``flags.arguments``).
-      trained: what is trained.
+      network_model: what is trained.
       keys: (M,) member keys.
       sampler_of: ``(config, setting of the member) -> sampler`` of the tasks.
       optimizer: ``config -> transformation``.
@@ -89,7 +89,7 @@ def planned(
         return lambda setting: of(*setting)
 
     return training(
-        trained,
+        network_model,
         of_member(sampler_of),
         training_sampler=of_member(training_sampler_of or sampler_of),
         optimizer=lambda setting: optimizer(setting[0]),

@@ -13,8 +13,8 @@ from experiments.binaries import GALLERY
 from experiments.onsets import crossing
 from experiments.page.explorables.birth import data, fallback, live, recording
 from experiments.reddy.clamping import CURVE
-from experiments.reddy.settings import laws
-from experiments.reddy.training import evaluation_samples, network, progress
+from experiments.reddy.settings import member_laws
+from experiments.reddy.training import evaluation_samples, induction_model, progress
 from icl_lab.lab import records
 from icl_lab.lab.records import RecordError
 from icl_lab.models.inspection import Trace
@@ -111,12 +111,13 @@ def matrices(found):
 def test_folded_matrices_are_the_network_that_is_trained():
     """But for rounding to float16: 2^-11 of each of some products of matrices, of which there are six in a row."""
     config = dataclasses.replace(recording.CONFIG, hidden=32)
-    params, law = network(config).init(jax.random.key(0)), jax.tree.map(lambda leaf: leaf[0], laws(config))
+    params = induction_model(config).init(jax.random.key(0))
+    law = jax.tree.map(lambda leaf: leaf[0], member_laws(config))
     samples = evaluation_samples(dataclasses.replace(config, eval_tasks=50), law, "ic", jax.random.key(1))
     first = jnp.zeros_like(samples.prompt.offset)
     prompt = dataclasses.replace(samples.prompt, offset=first)
     logits, attention = live.answered(live.folded(params, config), prompt.x, prompt.y, prompt.x_query)
-    expected, trace = jax.jit(jax.vmap(lambda one: network(config).run(params, one)))(prompt)
+    expected, trace = jax.jit(jax.vmap(lambda one: induction_model(config).run(params, one)))(prompt)
     np.testing.assert_allclose(attention, trace.attention[:, :, 0], atol=0.01)
     np.testing.assert_allclose(logits, expected, atol=0.01 * abs(expected).max())
     assert live.other_answers(live.folded(params, config), expected, samples) <= 0.04

@@ -125,23 +125,23 @@ def sampler(config: Config, law: Law) -> Sampler:
 def trainings(config: Config) -> Table:
     """The layer under every distribution; those of one N are one program, whose arguments they are."""
 
-    def planned(stage: int, distribution: Law) -> Training:
+    def planned(stream: int, distribution: Law) -> Training:
         moving = {name: jnp.full(config.members, getattr(distribution, name)) for name in ("correlation", "noise")}
         return training.planned(
             replace(config, context_length=distribution.length), lsa(len(config.spectrum), config.init_scale),
-            keys=member_keys(config, stage), settings=moving, optimizer=training.falling_adam(config.steps),
+            keys=member_keys(config, stream), settings=moving, optimizer=training.falling_adam(config.steps),
             sampler_of=lambda _, now: sampler(config, distribution._replace(**now)),
         )  # fmt: skip
 
-    return {name: planned(stage, distribution) for stage, (name, distribution) in enumerate(laws(config).items())}
+    return {name: planned(stream, distribution) for stream, (name, distribution) in enumerate(laws(config).items())}
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Errors of every layer on its own distribution, of some under every correlation; their A; their names."""
     learners, power = lambda params: {"trained": partial(predictions, params)}, sum(config.spectrum)
-    for stage, (name, distribution) in enumerate(laws(config).items()):
+    for stream, (name, distribution) in enumerate(laws(config).items()):
         kind, at = name.split("_")
-        fit, keys = fits[name], member_keys(config, 900 + stage)
+        fit, keys = fits[name], member_keys(config, 900 + stream)
         best, error = closed_form(config, distribution)
         facts = {"correlation": distribution.correlation, "rate": float(np.diag(best).mean()), "error": error}
         yield "facts", {name: facts}
@@ -149,7 +149,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
             losses = paired_losses(learners, always(sampler(config, distribution)), fit.params, keys, config.risk_tasks)
             yield ERROR.at(kind=kind, n=at), 2 * losses["trained"] / power
             continue
-        if not stage:
+        if not stream:
             yield STEPS, fit.steps
         yield LOSS.at(at=at), fit.metrics["loss"]
         yield PRODUCT.at(at=at), np.asarray(product(fit.params), np.float64)

@@ -124,19 +124,19 @@ def trainings(config: Config) -> Table:
     """Every layer at every correlation, by Adam with a learning rate that falls to zero."""
     return {
         f"{kind}_{c:g}": training.planned(
-            config, layer(config, kind), keys=member_keys(config, stage), settings=jnp.full(config.members, c),
+            config, layer(config, kind), keys=member_keys(config, stream), settings=jnp.full(config.members, c),
             optimizer=training.falling_adam(config.steps), sampler_of=lambda _, now: sampler(config, now),
         )
         for kind in KINDS
-        for stage, c in enumerate(config.correlations)
+        for stream, c in enumerate(config.correlations)
     }  # fmt: skip
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """What layers learned, their errors beside those of built ones, the tails of these, and names."""
     yield STEPS, fits[f"delta_{config.correlations[0]:g}"].steps
-    for stage, c in enumerate(config.correlations):
-        drawn, keys = sampler(config, c), member_keys(config, 900 + stage)
+    for stream, c in enumerate(config.correlations):
+        drawn, keys = sampler(config, c), member_keys(config, 900 + stream)
         for kind in KINDS:
             at, fit = {"kind": kind, "at": f"{c:g}"}, fits[f"{kind}_{c:g}"]
             params = {"momentum": np.zeros(config.members)} | fit.params

@@ -26,7 +26,7 @@ from experiments.dai.programs import (
     rows,
     states,
 )
-from experiments.dai.rates import chosen_rate, joined_sizes
+from experiments.dai.rates import chosen_rate, rms_over_layers
 from icl_lab.compare import NetworkStates, Patch, relative_sizes
 from icl_lab.compare.implicit_finetuning import BASELINES
 from icl_lab.compare.network_states import POSITIONS as READ_AT
@@ -122,8 +122,8 @@ def subjects(
     }  # fmt: skip
     how = (config.jobs_at_once, config.prompts_at_once, config.position, others or {})
     by_task = []
-    for t, of_task in enumerate(jax.random.split(key, len(HELD_OUT))):
-        material = toy_material(of_task, network.languages, rows(network.tasks, t), **sizes)
+    for t, task_key in enumerate(jax.random.split(key, len(HELD_OUT))):
+        material = toy_material(task_key, network.languages, rows(network.tasks, t), **sizes)
         by_task.append(Subject(network.module, network.params, material, *how))
     return by_task
 
@@ -165,7 +165,7 @@ def choose(
     task, searched = (encoded(material, material.sets[s], split) for split in (material.test, material.development))
     shown = searched if count is None else with_demonstrations(searched, range(count))
     zero_shot, in_context = subject.read(None, searched, "zero_shot"), subject.read(None, shown, "in_context")
-    most = joined_sizes(relative_sizes(zero_shot.output, in_context.output))
+    most = rms_over_layers(relative_sizes(zero_shot.output, in_context.output))
     by_rate: list[dict[str, Floats]] = []
     for part, valid in subject.tuned(jobs_of(searched, config.rates, count), **how):
         read = subject.read_all(part.weights, searched, "zero_shot")
@@ -173,7 +173,7 @@ def choose(
         hits = right(np.asarray(read.candidate_logits), searched.targets)
         for i in range(valid):
             scores = {"logs": logs[i], "accuracy": hits[i].mean(),
-                   "size": joined_sizes(relative_sizes(zero_shot.output, read.output[i]))}  # fmt: skip
+                   "size": rms_over_layers(relative_sizes(zero_shot.output, read.output[i]))}  # fmt: skip
             if key is not None:
                 similar, _ = compared(
                     key, subject.params, zero_shot, in_context, rows(read, i), part.queries[i], searched,

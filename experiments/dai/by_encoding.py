@@ -11,7 +11,7 @@ from typing import Any, Concatenate
 import numpy as np
 
 from experiments.dai.analysis import present_mean
-from experiments.dai.common import ACCURACY, encodings, gated
+from experiments.dai.common import ACCURACY, encodings, passing
 from experiments.statistics import Given
 from icl_lab.lab import Claim, NotRun, Record
 from icl_lab.lab.quantities import Quantity
@@ -30,37 +30,36 @@ def of_encoding(function: Callable[Concatenate[Record, str, Given], np.ndarray])
 
     @functools.wraps(function)
     def given(*args: Given.args, **kwargs: Given.kwargs) -> Values:
-        return lambda record, positions: function(record, positions, *args, **kwargs)
+        return lambda record, encoding: function(record, encoding, *args, **kwargs)
 
     return given
 
 
-def of_networks(record: Record, quantity: Quantity, positions: str) -> Any:
+def of_networks(record: Record, quantity: Quantity, encoding: str) -> Any:
     """(M, ..) arrays of the networks of an encoding; a dict where the quantity has places left.
 
     Raises:
       NotRun: where the encoding was not run.
     """
-    if positions not in encodings(record):
-        raise NotRun(f"networks of {positions} positions")
-    return quantity(record, positions=positions)
+    if encoding not in encodings(record):
+        raise NotRun(f"networks of {encoding} positions")
+    return quantity(record, positions=encoding)
 
 
-def learned(record: Record, positions: str) -> np.ndarray:
+def learned(record: Record, encoding: str) -> np.ndarray:
     """(M,) whether a network learns in context, by its accuracies in this record."""
-    ends = (of_networks(record, ACCURACY.at(learner=name), positions) for name in ("zero_shot", "in_context"))
-    return gated(np.stack([*ends], axis=-1))
+    return passing(of_networks(record, ACCURACY, encoding))
 
 
-def gate_of(record: Record, positions: str) -> str:
+def gate_of(record: Record, encoding: str) -> str:
     """How many networks of an encoding passed the gate, for titles and legends."""
-    passed = learned(record, positions)
-    return f"{positions}: {passed.sum()} of {passed.size} learn in context"
+    passed = learned(record, encoding)
+    return f"{encoding}: {passed.sum()} of {passed.size} learn in context"
 
 
 def values_of(quantity: Quantity) -> Values:
     """What a claim is about, of a quantity whose other places are filled."""
-    return lambda record, positions: of_networks(record, quantity, positions)
+    return lambda record, encoding: of_networks(record, quantity, encoding)
 
 
 def network_means(values: np.ndarray) -> np.ndarray:
@@ -86,14 +85,14 @@ def claims_by_encoding(
       more: keywords of the claim.
     """
 
-    def claim_of(positions: str, name: str, **overrides: Any) -> Claim:
+    def claim_of(encoding: str, name: str, **overrides: Any) -> Claim:
         def value(record: Record) -> np.ndarray:
-            means = network_means(of(record, positions) - (over(record, positions) if over else 0))
-            return np.where(learned(record, positions), means, np.nan) if gate else means
+            means = network_means(of(record, encoding) - (over(record, encoding) if over else 0))
+            return np.where(learned(record, encoding), means, np.nan) if gate else means
 
-        control = (lambda record: network_means(over(record, positions))) if over else None
+        control = (lambda record: network_means(over(record, encoding))) if over else None
         options = {"minimum_members": TEN if gate else 2, "control": control} | more | overrides
-        return judged(name, statement, value, where=f"{where}; {positions}", **options)
+        return judged(name, statement, value, where=f"{where}; {encoding}", **options)
 
     claims = [claim_of(MAIN, name)]
     return [*claims, claim_of(SECOND, f"{name}_{SECOND}", headline=0, quick=None)] if second else claims

@@ -61,9 +61,14 @@ def gated(accuracy: np.ndarray) -> np.ndarray:
     return (gains(accuracy) >= GAIN - 1e-6).sum(-1) >= min(TASKS, accuracy.shape[-2])
 
 
+def passing(arrays: Mapping[str, Any]) -> np.ndarray:
+    """(M,) bool: ``gated``, from the accuracies ``zero_shot`` and ``in_context`` of the networks of an encoding."""
+    return gated(np.stack([arrays["zero_shot"], arrays["in_context"]], axis=-1))
+
+
 def encodings(record: Record) -> list[str]:
     """The position encodings of a run, in the order of ``ENCODINGS``."""
-    return [positions for positions in ENCODINGS if positions in record.config["positions"]]
+    return [encoding for encoding in ENCODINGS if encoding in record.config["positions"]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,9 +119,9 @@ class Networks(NamedTuple):
     demonstrations: int
 
 
-def count(config: Any, positions: str) -> int:
+def count(config: Any, encoding: str) -> int:
     """How many networks of this position encoding there are, by ``members``, ``positions`` and ``fewer``."""
-    at = config.positions.index(positions)
+    at = config.positions.index(encoding)
     return min([config.members, *config.fewer[at - 1 : at]]) if at else config.members
 
 
@@ -125,9 +130,9 @@ HEADS = holds(
 )
 
 
-def network(config: Network, positions: str) -> LanguageModel:
+def network(config: Network, encoding: str) -> LanguageModel:
     """The module with this position encoding, one of ``ENCODINGS``."""
-    learned = positions == "learned"
+    learned = encoding == "learned"
     return LanguageModel(
         vocabulary=VOCABULARY,
         layers=config.layers,
@@ -135,8 +140,8 @@ def network(config: Network, positions: str) -> LanguageModel:
         width=config.width,
         positions=(sequence_length(config.demonstrations) + config.offsets) * learned,
         start=config.offsets // 2 * learned,
-        rotary=config.rotary_base if positions == "rotary" else 0.0,
-        sinusoidal=config.sinusoidal_base if positions == "sinusoidal" else 0.0,
+        rotary=config.rotary_base if encoding == "rotary" else 0.0,
+        sinusoidal=config.sinusoidal_base if encoding == "sinusoidal" else 0.0,
         scaled=True,
         spread=config.width**-0.5,
     )

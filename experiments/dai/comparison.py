@@ -2,8 +2,8 @@
 
 What a number goes through: ``material`` has demonstrations and questions, ``analysis.choose`` takes the learning rate
 (by the rule of ``rates``), ``controls.readings`` reads the network for every row of the table, ``controls.metrics``
-compares the three readings of a row, and ``of_task`` takes means over sets. What runs compiled is in ``programs``, the
-metrics themselves in ``icl_lab.compare``.
+compares the three readings of a row, and ``measured_on_task`` takes means over sets. What runs compiled is in
+``programs``, the metrics themselves in ``icl_lab.compare``.
 
 Beyond the paper: which attention outputs carry the answer, and whether two kinds of descent do the same.
 """
@@ -45,7 +45,7 @@ class Config(Files):
     normalise: bool = setting(True, "figures over learning rates show SimAOU of normalised states, as in the paper")
 
 
-def of_task(
+def measured_on_task(
     key: Array, subject: Subject, chosen: list[Chosen], elsewhere: list[Elsewhere], config: Config
 ) -> tuple[dict[str, Any], list[str]]:
     """Everything that is measured of a network on one task, and why numbers are not defined. C rows of the table.
@@ -56,13 +56,13 @@ def of_task(
     ``retest`` (2, C): of similarities and numbers, each on half of the sets and the other half of the questions.
     ``mismatch`` (C, L), ``row_rate`` (C,); ``path``, over rates; ``carried``, by reading; ``alpha``; ``order``.
     """
-    of_rows, of_metrics, of_order = jax.random.split(key, 3)
+    rows_key, metrics_key, order_key = jax.random.split(key, 3)
     by_set: list[dict[str, controls.Measured]] = []
     beside: list[dict[str, Any]] = []
     for s, (one, other) in enumerate(zip(chosen, elsewhere)):
-        of_set = jax.random.fold_in(of_rows, s)
-        table = controls.readings(of_set, subject, one, config, config.controls, other)
-        score_key = jax.random.fold_in(of_metrics, s)
+        set_key = jax.random.fold_in(rows_key, s)
+        table = controls.readings(set_key, subject, one, config, config.controls, other)
+        score_key = jax.random.fold_in(metrics_key, s)
         by_set.append({name: controls.metrics(score_key, reading, one.task, config) for name, reading in table.items()})
         free = subject.tuned_once(analysis.jobs_of(one.task, one.free_rate))
         free_accuracy = analysis.accuracy(subject.read(free.weights, one.task, "zero_shot"), one.task)
@@ -101,7 +101,7 @@ def of_task(
            for name in SIMILARITIES},
         **{name: np.array([one[name] for one in whole]) for name in NUMBERS},
         "retest": {name: np.array([[row[name] for row in part] for part in parts]) for name in parts[0][0]},
-        **mean, "order": controls.order_metrics(of_order, subject, chosen[0], config.orders),
+        **mean, "order": controls.order_metrics(order_key, subject, chosen[0], config.orders),
     }, undefined  # fmt: skip
 
 
@@ -147,17 +147,17 @@ def alpha(reading: Reading, other: Reading) -> dict[str, Floats]:
 
 
 def joined(rows: list[controls.Measured]) -> controls.Measured:
-    """What was measured behind S sets as one: similarities (S, I, L), answers (S, I), what was said (3, S, I)."""
+    """What was measured behind S sets as one: similarities (S, I, L), divergences (S, I), answers (3, S, I)."""
     return controls.Measured(
-        similarities=stacked([row.similarities for row in rows]), answers=stacked([row.answers for row in rows]),
-        said=np.stack([row.said for row in rows], 1), hits=np.stack([row.hits for row in rows], 1),
+        stacked([row.similarities for row in rows]), stacked([row.divergences for row in rows]),
+        answers=np.stack([row.answers for row in rows], 1), hits=np.stack([row.hits for row in rows], 1),
     )  # fmt: skip
 
 
 def row_numbers(row: controls.Measured, targets: np.ndarray) -> tuple[dict[str, float], dict[str, str]]:
     """``NUMBERS`` of a row; and why a number or a similarity is not defined, by name."""
-    numbers, undefined = controls.scores(row.said, row.hits, targets)
-    numbers |= {name: float(values.mean()) for name, values in row.answers.items()}
+    numbers, undefined = controls.scores(row.answers, row.hits, targets)
+    numbers |= {name: float(values.mean()) for name, values in row.divergences.items()}
     for name, values in row.similarities.items():
         layers = np.flatnonzero(np.isnan(values).all((0, 1)))
         if layers.size and not name.startswith("kendall"):  # which has no value in the first layer
@@ -168,10 +168,10 @@ def row_numbers(row: controls.Measured, targets: np.ndarray) -> tuple[dict[str, 
 def retested(row: controls.Measured, targets: np.ndarray, half: int) -> dict[str, float]:
     """All metrics of a row on every second set and every second question; with one set the questions alone."""
     sets = slice(half, None, 2) if len(row.hits[0]) > 1 else slice(None)
-    similarities, answers = (
-        {name: values[sets, half::2] for name, values in of.items()} for of in (row.similarities, row.answers)
+    similarities, divergences = (
+        {name: values[sets, half::2] for name, values in of.items()} for of in (row.similarities, row.divergences)
     )
-    part = controls.Measured(similarities, answers, row.said[:, sets, half::2], row.hits[:, sets, half::2])
+    part = controls.Measured(similarities, divergences, row.answers[:, sets, half::2], row.hits[:, sets, half::2])
     numbers, _ = row_numbers(part, targets[half::2])
     layers = {name: values[..., int(name in FROM_SECOND) :] for name, values in part.similarities.items()}
     return numbers | {name: float(present_mean(values, None)) for name, values in layers.items()}

@@ -20,8 +20,8 @@ from experiments.dai.programs import (
     Jobs,
     Tuned,
     Weights,
+    at_size,
     compared,
-    matched,
     sensitivity,
     with_weights,
 )
@@ -46,9 +46,9 @@ texts."""
 CONTEXTS = ("wrong_labels", "wrong_demonstrations", "random_context")
 """Behind another context: with labels all wrong, of another task, of random tokens."""
 CONTROLS = BASES + UPDATES + CONTEXTS
-MATCHED = 0.01
+SIZE_TOLERANCE = 0.01
 """Relative difference of sizes up to which they are called equal."""
-UNMATCHED = ("local_own_rate", "local_same_rate")
+OF_OWN_SIZE = ("local_own_rate", "local_same_rate")
 """Layer by layer at a rate of its own, chosen by the same rule, and at the paper's, as Deutch et al. did: sizes are
 what they are."""
 ACCURACIES = ("zero_shot", "in_context", "finetuned")
@@ -71,8 +71,8 @@ SCORES = (
     "kappa",
     *(f"accuracy_{name}" for name in ACCURACIES),
 )
-ANSWERS = tuple(f"{measure}_{pair}" for pair in PAIRS for measure in ("shannon", "overlap"))
-NUMBERS = SCORES + ANSWERS
+DIVERGENCES = tuple(f"{measure}_{pair}" for pair in PAIRS for measure in ("shannon", "overlap"))
+NUMBERS = SCORES + DIVERGENCES
 
 
 class Elsewhere(NamedTuple):
@@ -132,7 +132,7 @@ def readings(
     paper = Reading(subject.params, zero_shot, in_context, after, tuned.queries, rate, nothing)
 
     def sized(of: Subject, weights: Weights) -> tuple[Weights, Floats]:
-        scaled, reached = matched(of.network, of.params, weights, task, sizes)
+        scaled, reached = at_size(of.network, of.params, weights, task, sizes)
         return scaled, np.asarray(reached) / np.maximum(sizes, np.finfo(np.float32).tiny) - 1
 
     def base(params: Params) -> Reading:
@@ -149,7 +149,7 @@ def readings(
     def update(name: str) -> Reading:
         used = choose(subject, config, chosen.number, objective="local").rate if name == "local_own_rate" else rate
         finetuned = updates[name](used)
-        weights, mismatch = (finetuned.weights, nothing) if name in UNMATCHED else sized(subject, finetuned.weights)
+        weights, mismatch = (finetuned.weights, nothing) if name in OF_OWN_SIZE else sized(subject, finetuned.weights)
         after = subject.read(weights, task, "zero_shot")
         return paper._replace(finetuned=after, queries=finetuned.queries, rate=used, mismatch=mismatch)
 
@@ -205,34 +205,34 @@ class Measured(NamedTuple):
 
     Attributes:
       similarities: (I, L) by name.
-      answers: (I,) by name.
-      said: (3, I) answers in the three settings.
+      divergences: (I,) between the answers in two settings, by name.
+      answers: (3, I) those in the three settings.
       hits: (3, I) whether they are right.
     """
 
     similarities: dict[str, Floats]
-    answers: dict[str, Floats]
-    said: np.ndarray
+    divergences: dict[str, Floats]
+    answers: np.ndarray
     hits: np.ndarray
 
 
 def metrics(key: Array, reading: Reading, task: EncodedTask, config: Analysis) -> Measured:
     """All metrics of a row. A layer in which the change is not of the size of the paper's has no similarity."""
     states = reading.zero_shot, reading.in_context, reading.finetuned
-    similar, answered = compared(key, reading.params, *states, reading.queries, task, config.baseline, config.top)
+    similar, divergent = compared(key, reading.params, *states, reading.queries, task, config.baseline, config.top)
     logits = np.stack([np.asarray(one.candidate_logits) for one in states])
-    like = np.abs(reading.mismatch)[None] <= MATCHED
+    like = np.abs(reading.mismatch)[None] <= SIZE_TOLERANCE
     similarities = {name: np.where(like, values, np.nan) for name, values in similar.items()}
-    answers = {name: np.asarray(values) for name, values in answered.items()}
-    return Measured(similarities, answers, logits.argmax(-1), right(logits, task.targets))
+    divergences = {name: np.asarray(values) for name, values in divergent.items()}
+    return Measured(similarities, divergences, logits.argmax(-1), right(logits, task.targets))
 
 
-def scores(said: np.ndarray, hits: np.ndarray, targets: np.ndarray) -> tuple[dict[str, float], dict[str, str]]:
+def scores(answers: np.ndarray, hits: np.ndarray, targets: np.ndarray) -> tuple[dict[str, float], dict[str, str]]:
     """``SCORES`` of answers (3, S, I) to the same questions behind S sets, all counted alike; and why one is not
     defined, by name. ``mended`` is the share of questions that fine-tuning alone corrects."""
     zero_shot, in_context, finetuned = hits.reshape(3, -1)
-    expected = np.broadcast_to(np.asarray(targets, said.dtype), said.shape[1:]).ravel()
-    base, context, tuned = said.reshape(3, -1)
+    expected = np.broadcast_to(np.asarray(targets, answers.dtype), answers.shape[1:]).ravel()
+    base, context, tuned = answers.reshape(3, -1)
     by_name = recall_to_finetuning(zero_shot, finetuned, in_context)
     by_name |= agreement_where_wrong(expected, base, tuned, context)
     numbers = {name: score.value for name, score in by_name.items()}

@@ -50,7 +50,7 @@ def in_words(task: str) -> str:
     return next((f"{one.family} ({task})" for one in HELD_OUT if one.stands_for == task), task)
 
 
-def of_row(record: Record, metric: str, row: str, positions: str) -> np.ndarray:
+def of_row(record: Record, metric: str, row: str, encoding: str) -> np.ndarray:
     """(M, 6, ..) a metric in a row of the table.
 
     Raises:
@@ -60,7 +60,7 @@ def of_row(record: Record, metric: str, row: str, positions: str) -> np.ndarray:
     if row not in rows:
         raise NotRun(f"row {row}")
     quantity = NUMBER if metric in NUMBERS else SIMILARITY
-    return of_networks(record, quantity.at(metric=metric), positions)[:, :, rows.index(row)]
+    return of_networks(record, quantity.at(metric=metric), encoding)[:, :, rows.index(row)]
 
 
 def legend(axes: Axes, **options: Any) -> None:
@@ -92,13 +92,13 @@ def _draw_rows(axes: Axes, record: Record, schemes: list[str], metric: str, name
     """Rows of the table by one metric: networks that learn in context, faint, their mean with a 95 % interval."""
     title, floor, floor_name = METRICS[metric]
     first = int(metric in FROM_SECOND)
-    for p, positions in enumerate(schemes):
-        passed, look = learned(record, positions), SERIES[p]
+    for p, encoding in enumerate(schemes):
+        passed, look = learned(record, encoding), SERIES[p]
         ends: dict[str, list] = {"y": [], "mean": [], "low": [], "high": []}
         for r, name in enumerate(names):
             y = len(names) - 1 - r + 0.36 * ((len(schemes) - 1) / 2 - p)
             values, floors = (
-                network_means(of_row(record, one, name, positions)[..., int(one in FROM_SECOND) * first :])[passed]
+                network_means(of_row(record, one, name, encoding)[..., int(one in FROM_SECOND) * first :])[passed]
                 if one else np.zeros(0)
                 for one in (metric, floor)
             )  # fmt: skip
@@ -112,7 +112,7 @@ def _draw_rows(axes: Axes, record: Record, schemes: list[str], metric: str, name
             if floors.size:
                 label = floor_name if not (r or p) else None
                 axes.plot([floors.mean()] * 2, [y - 0.18, y + 0.18], color="0.35", linewidth=1.5, label=label)
-        style = {"color": look["color"], "marker": look["marker"], "linestyle": "", "label": gate_of(record, positions)}
+        style = {"color": look["color"], "marker": look["marker"], "linestyle": "", "label": gate_of(record, encoding)}
         axes.errorbar(ends["mean"], ends["y"], xerr=[ends["low"], ends["high"]], markersize=4, capsize=2, **style)
     axes.set_title(title)
     axes.set_yticks(range(len(names)), [ROWS[name] for name in reversed(names)] if named else [""] * len(names))

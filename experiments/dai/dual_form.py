@@ -25,7 +25,7 @@ from experiments.dai.common import RANDOM, Networks, OfNetworks, per_network, st
 from experiments.dai.heads import Pair, head_metrics, in_place
 from experiments.dai.identities import PRECISIONS, descent_error, finetuning_terms
 from experiments.dai.material import encoded, toy_material
-from experiments.dai.networks import by_positions, every_network, source_digest
+from experiments.dai.networks import every_network, source_digest, stacked_by_encoding
 from experiments.dai.programs import rows
 from experiments.settings import member_keys
 from icl_lab.lab import Experiment, main, setting
@@ -72,10 +72,10 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
       FlagError: where the networks are not there.
     """
     networks = every_network(config, fits, ASKED)
-    by_network = [(positions, of_network(key, network, config)) for positions, key, network in networks]
+    by_network = [(encoding, of_network(key, network, config)) for encoding, key, network in networks]
     keys, sizes = member_keys(config, ASKED), (config.steps, config.inputs, config.outputs)
     yield DESCENT, {kind: np.array([descent_error(key, *sizes, kind) for key in keys]) for kind in PRECISIONS}
-    yield by_positions(by_network)
+    yield stacked_by_encoding(by_network)
     yield "facts", {"tasks": [task.stands_for for task in HELD_OUT], "networks": source_digest(config.networks)}
 
 

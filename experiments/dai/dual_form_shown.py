@@ -22,15 +22,15 @@ ROUNDING = "sums of some hundred products in float32, relative error 6e-8 each, 
 
 
 @of_encoding
-def _largest(record: Record, positions: str, quantity: Quantity, layers: int | None = None) -> np.ndarray:
+def _largest(record: Record, encoding: str, quantity: Quantity, layers: int | None = None) -> np.ndarray:
     """(M,) largest error over tasks, heads and layers, or the first of them."""
-    values = of_networks(record, quantity, positions)[:, :, :layers]
+    values = of_networks(record, quantity, encoding)[:, :, :layers]
     return values.reshape(len(values), -1).max(1)
 
 
-def _kept(record: Record, positions: str) -> np.ndarray:
+def _kept(record: Record, encoding: str) -> np.ndarray:
     """(M, 6, L, H) 1 - a."""
-    return 1 - of_networks(record, HEADS.at(metric="mass"), positions)
+    return 1 - of_networks(record, HEADS.at(metric="mass"), encoding)
 
 
 _AT_LAB = dict.fromkeys(
@@ -104,14 +104,14 @@ def figures(record: Record) -> dict[str, Figure]:
     """One figure: a row for each position encoding, a point for each head of each network, lines their mean."""
     schemes = encodings(record)
     figure, axes = panels(len(PANELS), len(schemes), shape=0.74)
-    for row, positions in zip(axes, schemes):
+    for row, encoding in zip(axes, schemes):
         for at, (title, (label, series)) in zip(row, PANELS.items()):
             for i, ((name, text), look) in enumerate(zip(series.items(), SERIES)):
-                heads = np.moveaxis(HEADS(record, positions=positions, metric=name).mean(1), 1, 0)  # (L, M, H)
+                heads = np.moveaxis(HEADS(record, positions=encoding, metric=name).mean(1), 1, 0)  # (L, M, H)
                 points, x = heads.reshape(len(heads), -1), np.arange(1, len(heads) + 1) + 0.12 * i
                 at.plot(x, points, linestyle="", marker=look["marker"], color=look["color"], markersize=2, alpha=0.4)
                 at.plot(x, points.mean(1), color=look["color"], linestyle=look["linestyle"], label=text)
-            at.set(title=f"{title}, {positions}", xlabel="layer", ylabel=label)
+            at.set(title=f"{title}, {encoding}", xlabel="layer", ylabel=label)
             at.set_xticks(range(1, len(heads) + 1))
             if title in LOGARITHMIC:
                 at.set_yscale("log")

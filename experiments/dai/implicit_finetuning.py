@@ -31,9 +31,9 @@ from jax import Array
 from experiments.dai import analysis
 from experiments.dai.analysis import FEW, SMALL, SMALLEST, Subject
 from experiments.dai.common import ACCURACY, per_network, stacked
-from experiments.dai.comparison import Config, of_task
+from experiments.dai.comparison import Config, measured_on_task
 from experiments.dai.controls import CONTROLS, NUMBERS, PAPER, SIMILARITIES, Elsewhere
-from experiments.dai.networks import by_positions, every_network, load_networks, one_network, source_digest
+from experiments.dai.networks import every_network, load_networks, one_network, source_digest, stacked_by_encoding
 from experiments.dai.real_text import check_files, real_subject
 from experiments.dai.tables import tables
 from experiments.settings import member_keys
@@ -65,7 +65,7 @@ def check(config: Config) -> None:
         check_files(config)
 
 
-# ``comparison.of_task`` returns arrays by these names, which ``measured`` yields all at once.
+# ``comparison.measured_on_task`` returns arrays by these names, which ``measured`` yields all at once.
 BOTH = ("in_context", "finetuned")
 CURVE = per_network("curve/{learner}", "task", "demonstrations", learner=BOTH)
 BY_SET = per_network("by_set/{learner}", "task", "set", learner=BOTH)
@@ -88,7 +88,7 @@ ORDER = per_network(
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
-    """Arrays (M, 6, ..) by position encoding, then by the names of ``of_task``.
+    """Arrays (M, 6, ..) by position encoding, then by the names of ``measured_on_task``.
 
     Facts: tables by row and by task; and why a number is not defined, with how often that is so.
 
@@ -97,17 +97,17 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """
     by_network: list[tuple[str, dict[str, Any]]] = []
     undefined: dict[str, Counter[str]] = defaultdict(Counter)
-    for positions, key, subjects in _asked(config, fits):
+    for encoding, key, subjects in _asked(config, fits):
         metrics, reasons = analysed(key, subjects, config)
-        by_network.append((positions, metrics))
-        undefined[positions].update(reasons)
-    arrays = by_positions(by_network)
+        by_network.append((encoding, metrics))
+        undefined[encoding].update(reasons)
+    arrays = stacked_by_encoding(by_network)
     yield arrays
     rows = [PAPER, *(name for name in CONTROLS if name in config.controls)]
     of_tasks = [Path(config.examples).stem] if config.gpt2_weights else [task.stands_for for task in HELD_OUT]
     yield "facts", {"rows": rows, "tasks": of_tasks, "networks": source_digest(config.gpt2_weights or config.networks)}
     yield "facts", tables(rows, of_tasks, arrays)
-    yield "facts", {"undefined": {positions: dict(reasons) for positions, reasons in undefined.items()}}
+    yield "facts", {"undefined": {encoding: dict(reasons) for encoding, reasons in undefined.items()}}
 
 
 def _asked(config: Config, fits: Fits) -> Iterator[tuple[str, Array, list[Subject]]]:
@@ -116,15 +116,15 @@ def _asked(config: Config, fits: Fits) -> Iterator[tuple[str, Array, list[Subjec
         yield "learned", member_keys(config, ASKED)[0], [real_subject(config)._replace(position=config.position)]
         return
     members: Counter[str] = Counter()
-    for positions, key, network in every_network(config, fits, ASKED):
-        of_material, of_rows = jax.random.split(key)
+    for encoding, key, network in every_network(config, fits, ASKED):
+        material_key, rows_key = jax.random.split(key)
         others = {}
         if config.text_networks:
-            number = config.first + members[positions]
-            of_text = one_network(load_networks(config.text_networks, positions, 1, number), 0)
+            number = config.first + members[encoding]
+            of_text = one_network(load_networks(config.text_networks, encoding, 1, number), 0)
             others["text"] = _of_same_size(of_text.params, network.params, config.text_networks)
-        members[positions] += 1
-        yield positions, of_rows, analysis.subjects(of_material, network, config, others)
+        members[encoding] += 1
+        yield encoding, rows_key, analysis.subjects(material_key, network, config, others)
 
 
 def _of_same_size(params: Any, as_large: Any, folder: str) -> Any:
@@ -141,7 +141,7 @@ def analysed(key: Array, asked: list[Subject], config: Config) -> tuple[dict[str
     for t, (subject, choices) in enumerate(zip(asked, chosen)):
         others = chosen[(t + len(asked) // 2) % len(asked)]  # of another family
         elsewhere = [Elsewhere(one.demonstrations, analysis.jobs_of(one.task, one.rate)) for one in others]
-        by_task.append(of_task(keys[t], subject, choices, elsewhere, config))
+        by_task.append(measured_on_task(keys[t], subject, choices, elsewhere, config))
     return stacked([arrays for arrays, _ in by_task]), [reason for _, reasons in by_task for reason in reasons]
 
 

@@ -48,19 +48,19 @@ def _accuracy(record: Record, schemes: list[str]) -> Figure:
     """Bars are means over networks that learn in context and all sets; points are networks."""
     figure, axes = panels(1, len(schemes), shape=0.31)
     tasks = record.metrics["tasks"]
-    for at, positions in zip(axes[:, 0], schemes):
-        passed = learned(record, positions)
+    for at, encoding in zip(axes[:, 0], schemes):
+        passed = learned(record, encoding)
         for i, (name, setting) in enumerate(BARS.items()):
-            look, values = SETTINGS[setting], ACCURACY(record, positions=positions, learner=name)
+            look, values = SETTINGS[setting], ACCURACY(record, positions=encoding, learner=name)
             x = np.arange(len(tasks)) + 0.27 * (i - 1)
             _points(at, x, values, passed, marker=look["marker"], color=look["color"], alpha=0.3)
             at.plot(x, network_means(values[passed].T), "_", color="black", markersize=12, label=None if i else "mean")
             at.plot([], [], look["marker"], color=look["color"], label=look["label"])
         for name, dash, label in LEVELS:
-            means = ACCURACY(record, positions=positions, learner=name).mean(0)
+            means = ACCURACY(record, positions=encoding, learner=name).mean(0)
             at.hlines(means, np.arange(len(tasks)) - 0.45, np.arange(len(tasks)) + 0.45, "0.3", dash, label=label)
         _tasks(at, tasks)
-        at.set(title=f"{gate_of(record, positions)} (hollow: the others)", ylabel="accuracy", ylim=(0, 1.03))
+        at.set(title=f"{gate_of(record, encoding)} (hollow: the others)", ylabel="accuracy", ylim=(0, 1.03))
     axes[0, 0].legend()
     return figure
 
@@ -69,15 +69,15 @@ def _by_task(record: Record, schemes: list[str]) -> Figure:
     """Tables 2 to 5: mean over networks that learn in context, with the standard deviation between them."""
     figure, axes = panels(len(BY_TASK), len(schemes))
     tasks = record.metrics["tasks"]
-    for row, positions in zip(axes, schemes):
-        passed = learned(record, positions)
+    for row, encoding in zip(axes, schemes):
+        passed = learned(record, encoding)
         for at, name in zip(row, BY_TASK):
             title, floor, floor_name = METRICS[name]
             for metric, label, look, shift in (
                 (name, "FT", SERIES[0], -0.1),
                 (floor or name, floor_name, SERIES[1], 0.1),
             ):
-                values = of_row(record, metric, "finetuning", positions)[passed]
+                values = of_row(record, metric, "finetuning", encoding)[passed]
                 values = values[..., int(metric in FROM_SECOND) :] if values.ndim > 2 else values
                 by_task = np.stack([network_means(one) for one in np.moveaxis(values, 1, 0)]) if len(values) else None
                 if by_task is not None:
@@ -85,7 +85,7 @@ def _by_task(record: Record, schemes: list[str]) -> Figure:
                     spread = np.sqrt(network_means((by_task - means[:, None]) ** 2))
                     at.errorbar(np.arange(len(tasks)) + shift, means, spread, linestyle="", marker=look["marker"],
                                 color=look["color"], markersize=4, label=label)  # fmt: skip
-            at.set_title(f"{title}, {positions}")
+            at.set_title(f"{title}, {encoding}")
             _tasks(at, tasks)
             at.axhline(0, color="0.7", linewidth=0.6)
             legend(at, ncols=2, **ABOVE)
@@ -100,11 +100,11 @@ def _demonstrations(record: Record, schemes: list[str]) -> Figure:
     tasks, config = record.metrics["tasks"], record.config
     figure, axes = panels(len(tasks), len(schemes), shape=0.8)
     counts = np.array([0, *config["counts"], config["demonstrations"]])
-    for row, positions in zip(axes, schemes):
-        passed = learned(record, positions)
+    for row, encoding in zip(axes, schemes):
+        passed = learned(record, encoding)
         for t, (at, task) in enumerate(zip(row, tasks)):
             for name in ("finetuned", "in_context"):
-                curves = binary.CURVE(record, positions=positions, learner=name)[:, t]
+                curves = binary.CURVE(record, positions=encoding, learner=name)[:, t]
                 if passed.any():
                     band(at, counts, curves[passed], **SETTINGS[name])
                 if (~passed).any():
@@ -113,9 +113,9 @@ def _demonstrations(record: Record, schemes: list[str]) -> Figure:
                     at.plot(counts, curves[~passed].T, color=color, linewidth=0.4, label=None)
                     at.plot([], [], color=color, linewidth=0.4, label=label)
             for name, dash, label in LEVELS:
-                mean = ACCURACY(record, positions=positions, learner=name)[:, t].mean()
+                mean = ACCURACY(record, positions=encoding, learner=name)[:, t].mean()
                 at.axhline(mean, color="0.3", linestyle=dash, linewidth=0.8, label=label)
-            at.set(title=f"{in_words(task)}, {positions}", xlabel="demonstrations", xticks=counts, ylim=(0, 1.03))
+            at.set(title=f"{in_words(task)}, {encoding}", xlabel="demonstrations", xticks=counts, ylim=(0, 1.03))
         row[0].set_ylabel("accuracy")
     axes[0, -1].legend()
     return figure
@@ -134,18 +134,18 @@ def _rates(record: Record, schemes: list[str]) -> Figure:
     }
     figure, axes = panels(len(columns), len(schemes))
     rates = np.asarray(record.config["rates"])
-    for row, positions in zip(axes, schemes):
-        passed = learned(record, positions)
+    for row, encoding in zip(axes, schemes):
+        passed = learned(record, encoding)
         for at, (title, lines) in zip(row, columns.items()):
             for (name, label), look in zip(lines.items(), SERIES):
                 path = binary.PATH if name == "log_probability" else binary.PATH_BY_LAYER
-                values = np.moveaxis(path(record, positions=positions, metric=name)[passed], 2, 1)  # (M, R, 6, ..)
+                values = np.moveaxis(path(record, positions=encoding, metric=name)[passed], 2, 1)  # (M, R, 6, ..)
                 values = network_means(values.reshape(-1, *values.shape[2:])).reshape(values.shape[:2])
                 if np.isfinite(values).any():
                     band(at, rates, values, label=label, color=look["color"], linestyle=look["linestyle"])
-            chosen = binary.RATE(record, positions=positions)[passed].ravel()
+            chosen = binary.RATE(record, positions=encoding)[passed].ravel()
             at.plot(chosen, np.full(len(chosen), 0.01), "|", color="0.4", alpha=0.3, transform=at.get_xaxis_transform())
-            at.set(xscale="log", title=f"{title}, {positions}", xlabel="learning rate")
+            at.set(xscale="log", title=f"{title}, {encoding}", xlabel="learning rate")
             if title == "size of the change" and at.lines[:-1]:  # the last one is the ticks
                 at.set_yscale("log")
             if title == "log-probability":
@@ -158,10 +158,10 @@ def _carried(record: Record, schemes: list[str]) -> Figure:
     """Gain of accuracy by attention outputs put into the zero-shot run: one layer, all of them, the answer."""
     figure, axes = panels(len(schemes), shape=0.58)
     labels = {"in_context": "ICL", "finetuned": "FT", "finetuned_sized": "FT, as large as ICL"}
-    for at, positions in zip(axes[0], schemes):
-        passed = learned(record, positions)
+    for at, encoding in zip(axes[0], schemes):
+        passed = learned(record, encoding)
         for (name, setting), look in zip(READINGS.items(), SERIES):
-            selection = {"positions": positions, "reading": name, "measure": "accuracy"}
+            selection = {"positions": encoding, "reading": name, "measure": "accuracy"}
             by_layer, of = binary.CARRIED_BY_LAYER(record, **selection), binary.CARRIED(record, **selection)
             values = [*np.moveaxis(by_layer[passed].mean(1), 1, 0), of["all"][passed].mean(1)]
             values += [of["answer"][passed].mean(1)] if "answer" in of else []
@@ -175,7 +175,7 @@ def _carried(record: Record, schemes: list[str]) -> Figure:
                         marker=look["marker"], label=None if those.start else labels[name])  # fmt: skip
         at.set_xticks(range(1, layers + 3), [*map(str, range(1, layers + 1)), "all", "answer"])
         at.axhline(0, **THEORY)
-        at.set(xlabel="layer whose output is put in", ylabel="gain of accuracy", title=gate_of(record, positions))
+        at.set(xlabel="layer whose output is put in", ylabel="gain of accuracy", title=gate_of(record, encoding))
         legend(at)
     return figure
 
@@ -185,15 +185,15 @@ def _order(record: Record, schemes: list[str]) -> Figure:
     measures = {"log_probability": "std of log-probability (nats)", "accuracy": "std of accuracy"}
     figure, axes = panels(2, shape=0.57)
     for at, (measure, label) in zip(axes[0], measures.items()):
-        for p, positions in enumerate(schemes):
-            passed = learned(record, positions)
-            of = binary.ORDER.at(positions=positions, measure=measure)
+        for p, encoding in enumerate(schemes):
+            passed = learned(record, encoding)
+            of = binary.ORDER.at(positions=encoding, measure=measure)
             values = [network_means(of(record, learner=name)[passed]) for name in learners]
             x = np.arange(len(learners)) + 0.12 * (len(schemes) - 1) * (2 * p - 1)
             look = {"color": SERIES[p]["color"], "marker": SERIES[p]["marker"], "linestyle": ""}
             if passed.any():
                 at.plot(np.repeat(x[:, None], passed.sum(), 1), np.stack(values), alpha=0.4, markersize=2, **look)
-                at.plot(x, np.mean(values, 1), markersize=6, **look, label=gate_of(record, positions))
+                at.plot(x, np.mean(values, 1), markersize=6, **look, label=gate_of(record, encoding))
         at.axhline(0, **THEORY)
         at.set_xticks(range(len(learners)), [name.replace(", ", ",\n") for name in learners.values()])
         at.set(ylabel=label, title="spread over orders of demonstrations")

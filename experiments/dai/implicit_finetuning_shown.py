@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments.dai.by_encoding import Values, claims_by_encoding, of_encoding, of_networks, values_of
 from experiments.dai.common import ACCURACY
-from experiments.dai.controls import PAPER
+from experiments.dai.controls import FROM_SECOND, PAPER
 from experiments.dai.controls_figures import of_row
 from experiments.dai.implicit_finetuning import ALPHA, BOTH, CARRIED, CARRIED_BY_LAYER, CURVE, ORDER
 from experiments.dai.implicit_finetuning_figures import figures
@@ -29,49 +29,49 @@ ALIKE = 0.05
 
 
 def _row(metric: str, row: str = PAPER) -> Values:
-    first = int(metric.startswith("sim_am"))  # rotary: demonstrations change no score to the query in the first layer
-    return lambda record, positions: of_row(record, metric, row, positions)[..., first:]
+    first = int(metric in FROM_SECOND)
+    return lambda record, encoding: of_row(record, metric, row, encoding)[..., first:]
 
 
 @of_encoding
-def _recall(record: Record, positions: str, metric: str, less: str | None = None) -> np.ndarray:
+def _recall(record: Record, encoding: str, metric: str, less: str | None = None) -> np.ndarray:
     """(M,) mean over the examples that fine-tuning mends, of all tasks; of a task where it mends few little counts."""
-    mended = of_row(record, "mended", PAPER, positions)
-    values = of_row(record, metric, PAPER, positions) - (of_row(record, less, PAPER, positions) if less else 0)
+    mended = of_row(record, "mended", PAPER, encoding)
+    values = of_row(record, metric, PAPER, encoding) - (of_row(record, less, PAPER, encoding) if less else 0)
     with np.errstate(invalid="ignore"):
         return np.where(mended > 0, mended * values, 0).sum(1) / mended.sum(1)
 
 
 @of_encoding
-def _shared(record: Record, positions: str, gained: Quantity) -> np.ndarray:
+def _shared(record: Record, encoding: str, gained: Quantity) -> np.ndarray:
     """(M,) accuracy gained by attention outputs put into the zero-shot run, as a share of what demonstrations gain.
 
     Gains are means over tasks first; where they are of single layers, of the best.
     """
-    whole = of_networks(record, ANSWER.at(measure="accuracy"), positions).mean(1)
-    gains = of_networks(record, gained, positions).mean(1)
+    whole = of_networks(record, ANSWER.at(measure="accuracy"), encoding).mean(1)
+    gains = of_networks(record, gained, encoding).mean(1)
     with np.errstate(invalid="ignore", divide="ignore"):  # a network that gains nothing fails the gate
         return (gains.max(-1) if gains.ndim > 1 else gains) / whole
 
 
-def _not_carried(record: Record, positions: str) -> np.ndarray:
+def _not_carried(record: Record, encoding: str) -> np.ndarray:
     """(M,) largest difference over tasks between the answer and what the outputs of all layers give."""
     of_all = CARRIED.at(reading="in_context", measure="log_probability", place="all")
-    both = (of_networks(record, one, positions) for one in (of_all, ANSWER.at(measure="log_probability")))
+    both = (of_networks(record, one, encoding) for one in (of_all, ANSWER.at(measure="log_probability")))
     return np.abs(np.subtract(*both)).max(1)
 
 
-def _alpha(record: Record, positions: str) -> np.ndarray:
+def _alpha(record: Record, encoding: str) -> np.ndarray:
     """(M, 6) cosine of what the two descents change in attention scores."""
     if "local" not in record.metrics["rows"]:
         raise NotRun("row local")
-    return of_networks(record, ALPHA.at(changed="scores"), positions)
+    return of_networks(record, ALPHA.at(changed="scores"), encoding)
 
 
 @of_encoding
-def _lead(record: Record, positions: str, place: int) -> np.ndarray:
+def _lead(record: Record, encoding: str, place: int) -> np.ndarray:
     """(M, 6) accuracy in context less that after fine-tuning, at a number of demonstrations."""
-    return np.subtract(*(of_networks(record, CURVE.at(learner=name), positions) for name in BOTH))[..., place]
+    return np.subtract(*(of_networks(record, CURVE.at(learner=name), encoding) for name in BOTH))[..., place]
 
 
 _FAILS = (

@@ -21,7 +21,7 @@ from experiments.dai import controls
 from experiments.dai.analysis import CONSTRAINTS, FEW, SMALL, SMALLEST, Analysis, choose, present_mean, subjects
 from experiments.dai.common import ACCURACY, Networks, per_network, stacked
 from experiments.dai.controls import PAPER
-from experiments.dai.networks import by_positions, every_network, source_digest
+from experiments.dai.networks import every_network, source_digest, stacked_by_encoding
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.trainings import Fits, Yield
 from icl_lab.prompts.text_tasks import HELD_OUT
@@ -65,23 +65,23 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
       FlagError: where the networks are not there.
     """
     networks = every_network(config, fits, ASKED)
-    yield by_positions([(positions, by_layer(key, network, config)) for positions, key, network in networks])
+    yield stacked_by_encoding([(encoding, by_layer(key, network, config)) for encoding, key, network in networks])
     yield "facts", {"tasks": [task.stands_for for task in HELD_OUT], "networks": source_digest(config.networks)}
 
 
 def by_layer(key: Array, network: Networks, config: Config) -> dict[str, Any]:
     """Arrays (6, ..) by name, of one network; similarities are means over sets."""
-    of_material, of_rows = jax.random.split(key)
+    material_key, rows_key = jax.random.split(key)
     by_task = []
-    for t, subject in enumerate(subjects(of_material, network, config)):
-        of_task, sets = jax.random.fold_in(of_rows, t), []
+    for t, subject in enumerate(subjects(material_key, network, config)):
+        task_key, sets = jax.random.fold_in(rows_key, t), []
         for s in range(config.seeds):
-            set_key, chosen = jax.random.fold_in(of_task, s), choose(subject, config, s)
+            set_key, chosen = jax.random.fold_in(task_key, s), choose(subject, config, s)
             table = controls.readings(set_key, subject, chosen, config, (CONTROL,))
-            of_set = {name: controls.metrics(set_key, row, chosen.task, config) for name, row in table.items()}
-            accuracies = dict(zip(("zero_shot", "in_context"), of_set[PAPER].hits.mean(1)))
-            similarities = {name: of_set[PAPER].similarities[name] for name in SHOWN}
-            noise = {name: of_set[CONTROL].similarities[name] for name in SHOWN}
+            by_row = {name: controls.metrics(set_key, row, chosen.task, config) for name, row in table.items()}
+            accuracies = dict(zip(("zero_shot", "in_context"), by_row[PAPER].hits.mean(1)))
+            similarities = {name: by_row[PAPER].similarities[name] for name in SHOWN}
+            noise = {name: by_row[CONTROL].similarities[name] for name in SHOWN}
             sets.append(accuracies | similarities | {"noise": noise})
         by_task.append(jax.tree.map(lambda values: present_mean(values, 0), stacked(sets)))
     return stacked(by_task)

@@ -33,13 +33,13 @@ def layer_means(values: np.ndarray) -> np.ndarray:
 
 
 def _slope(quantity: Quantity, first: int = 0) -> Values:
-    return lambda record, positions: slope(layer_means(of_networks(record, quantity, positions)[..., first:]))
+    return lambda record, encoding: slope(layer_means(of_networks(record, quantity, encoding)[..., first:]))
 
 
 @of_encoding
-def _noise_slope(record: Record, positions: str, quantity: Quantity, first: int = 0) -> np.ndarray:
+def _noise_slope(record: Record, encoding: str, quantity: Quantity, first: int = 0) -> np.ndarray:
     """Of the standard deviation over the questions of a task, mean over tasks."""
-    values = np.asarray(of_networks(record, quantity, positions), np.float64)[..., first:]
+    values = np.asarray(of_networks(record, quantity, encoding), np.float64)[..., first:]
     center = values.mean(2, keepdims=True)
     return -slope(np.sqrt(((values - center) ** 2).mean(2)).mean(1))
 
@@ -121,11 +121,11 @@ LOOKS = (("#0072B2", "-", "o"), ("#888888", ":", "v"), ("#D55E00", "--", "s"))
 
 def figures(record: Record) -> dict[str, Figure]:
     """One for each position encoding."""
-    return {f"layers_{positions}": _layers(record, positions) for positions in encodings(record)}
+    return {f"layers_{encoding}": _layers(record, encoding) for encoding in encodings(record)}
 
 
-def _layers(record: Record, positions: str) -> Figure:
-    passed = learned(record, positions)
+def _layers(record: Record, encoding: str) -> Figure:
+    passed = learned(record, encoding)
     one = int(np.argmax(passed))  # the first that learns in context
     figure, axes = panels(len(PANELS), 2, shape=0.58)
     for column, (title, (metric, floor, floor_name)) in zip(axes.T, PANELS.items()):
@@ -135,7 +135,7 @@ def _layers(record: Record, positions: str) -> Figure:
             "noise of equal size": NOISE.at(metric=metric),
         }
         for i, ((label, quantity), (color, dash, marker)) in enumerate(zip(series.items(), LOOKS)):
-            values = quantity(record, positions=positions)
+            values = quantity(record, positions=encoding)
             questions = np.moveaxis(values[one], -1, 0)  # (L, 6, I)
             _box(column[0], questions.reshape(len(questions), -1), 0.27 * (i - 1), color, label)
             if passed.any():
@@ -150,7 +150,7 @@ def _layers(record: Record, positions: str) -> Figure:
         column[1].set_title(f"{title}, every network and the mean")
         column[0].set_ylabel(title)
         column[0].legend(ncols=3, **ABOVE)
-    figure.suptitle(gate_of(record, positions), fontsize=9)
+    figure.suptitle(gate_of(record, encoding), fontsize=9)
     return figure
 
 

@@ -60,7 +60,7 @@ def toy_material(
       development: how many questions.
       test: how many.
     """
-    of_development, of_test, of_sets = jax.random.split(key, 3)
+    development_key, test_key, sets_key = jax.random.split(key, 3)
 
     def drawn(key: Array, count: int) -> tuple[list[Demonstration], Questions]:
         rows, classes = (np.asarray(part) for part in _rows(key, of, task, count))
@@ -68,13 +68,13 @@ def toy_material(
         return texts, Questions([question for question, _ in texts], classes)
 
     return Material(
-        sets=tuple(drawn(jax.random.fold_in(of_sets, seed), demonstrations)[0] for seed in seeds),
-        development=drawn(of_development, development)[1],
-        test=drawn(of_test, test)[1],
+        sets=tuple(drawn(jax.random.fold_in(sets_key, seed), demonstrations)[0] for seed in seeds),
+        development=drawn(development_key, development)[1],
+        test=drawn(test_key, test)[1],
         candidates=np.asarray(FIRST_LABEL + task.labels)[: int(task.classes)],
         marks={"begin": BEGIN, "end": END, "pad": PAD},
         strangers=np.arange(END + 1, FIRST_LABEL + len(of.labels) + len(of.words), dtype=np.int32),
-        ceiling=float(_bayes_accuracy(of_test, of, task, test)),
+        ceiling=float(_bayes_accuracy(test_key, of, task, test)),
     )
 
 

@@ -108,9 +108,9 @@ def mixing(setting: dict[str, Array], eta: ArrayLike) -> Array:
     return (fixed[None] + setting["learned"] * learned).reshape(*logits.shape, tokens, keys)
 
 
-def paired_keys(config: Members, names: Sequence[str], stage: int = 0) -> Array:
+def paired_keys(config: Members, names: Sequence[str], stream: int = 0) -> Array:
     """(V M,) keys: members of one number share start, data and evaluation whatever their mixer."""
-    return jnp.concatenate([member_keys(config, stage)] * len(names))
+    return jnp.concatenate([member_keys(config, stream)] * len(names))
 
 
 def by_mixer(values: ArrayLike, mixers: tuple[str, ...]) -> np.ndarray:

@@ -102,17 +102,17 @@ def without_mixer(config: Config) -> Record:
     """
     record, settings = record_of(config.networks), to_json(config)
     unlike = [k for k, v in record.config.items() if k not in FREE and settings.get(k) != v]
-    (positions,), numbers = config.positions, _numbers(config, record)
+    (encoding,), numbers = config.positions, _numbers(config, record)
     if (
         unlike
         or numbers.start < 0
-        or positions not in record.config["positions"]
-        or len(pretrain.REACHED(record, positions=positions)) < numbers.stop
+        or encoding not in record.config["positions"]
+        or len(pretrain.REACHED(record, positions=encoding)) < numbers.stop
     ):
         last = config.first + config.members - 1
         raise FlagError(
             f"--networks={config.networks}: allowed is a run of dai.pretrain with the networks {config.first} to "
-            f"{last} of --positions={positions} and the same settings, or {TRAINED_HERE}"
+            f"{last} of --positions={encoding} and the same settings, or {TRAINED_HERE}"
             + (f"; it differs in {', '.join(unlike)}" if unlike else "")
         )
     return record
@@ -159,9 +159,9 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 
 def _read(config: Config) -> dict[str, Any]:
     """What is kept of the networks without a mixer that ``pretrain`` trained."""
-    record, (positions,) = without_mixer(config), config.positions
+    record, (encoding,) = without_mixer(config), config.positions
     handles = {"reached": pretrain.REACHED, "end": pretrain.END, "final_accuracy": pretrain.FINAL}
-    arrays = {part: handle(record, positions=positions) for part, handle in handles.items()}
+    arrays = {part: handle(record, positions=encoding) for part, handle in handles.items()}
     return jax.tree.map(lambda values: values[_numbers(config, record)], arrays)
 
 

@@ -22,8 +22,8 @@ from icl_lab.prompts.text_tasks import HELD_OUT
 
 def check_networks(config: OfNetworks) -> None:
     """Raises FlagError where the networks are not there, or were trained with fewer demonstrations."""
-    for positions in config.positions:
-        most = load_networks(config.networks, positions, count(config, positions), config.first).demonstrations
+    for encoding in config.positions:
+        most = load_networks(config.networks, encoding, count(config, encoding), config.first).demonstrations
         if config.demonstrations > most:
             raise FlagError(
                 f"--demonstrations={config.demonstrations}: allowed is at most {most}, with which the networks of "
@@ -31,12 +31,12 @@ def check_networks(config: OfNetworks) -> None:
             )
 
 
-def load_networks(folder: str, positions: str, members: int, first: int = 0) -> Networks:
+def load_networks(folder: str, encoding: str, members: int, first: int = 0) -> Networks:
     """Networks of a finished run of ``pretrain``, in the order of their numbers.
 
     Args:
       folder: of the run, from the working directory or else from the root of the laboratory; or ``random``.
-      positions: the position encoding.
+      encoding: of positions.
       members: how many.
       first: number of the first.
 
@@ -45,23 +45,23 @@ def load_networks(folder: str, positions: str, members: int, first: int = 0) -> 
         that makes one.
     """
     if folder == RANDOM:
-        return _random(positions, members)
+        return _random(encoding, members)
     record = record_of(folder)
     encodings = record.config["positions"]
-    if positions not in encodings:
-        raise _refused(folder, f"a run with networks of --positions={positions}; it has {', '.join(encodings)}", record)
-    if (params := below(record.params, positions)) is None:
+    if encoding not in encodings:
+        raise _refused(folder, f"a run with networks of --positions={encoding}; it has {', '.join(encodings)}", record)
+    if (params := below(record.params, encoding)) is None:
         raise _refused(folder, "a run that kept its final parameters, params.npz", record)
     start, kept = record.config["first"], len(jax.tree.leaves(params)[0])
     span = slice(first - start, first - start + members)
     if span.start < 0 or span.stop > kept:
         wanted, stored = f"{first} to {first + members - 1}", f"{start} to {start + kept - 1}"
-        raise _refused(folder, f"a run with the networks {wanted} of {positions} positions; it has {stored}", record)
+        raise _refused(folder, f"a run with the networks {wanted} of {encoding} positions; it has {stored}", record)
     settings = {field.name for field in dataclasses.fields(Network)} & record.config.keys()  # older runs had fewer
     config = Network(**{name: record.config[name] for name in settings})
     all_of_them = (params, Language(**record["language"]), TextTask(**record["task"]))
     params, languages, tasks = jax.tree.map(lambda leaf: leaf[span], all_of_them)
-    return Networks(network(config, positions), params, languages, tasks, config.demonstrations)
+    return Networks(network(config, encoding), params, languages, tasks, config.demonstrations)
 
 
 def one_network(networks: Networks, member: int) -> Networks:
@@ -70,37 +70,37 @@ def one_network(networks: Networks, member: int) -> Networks:
     return networks._replace(params=trees[0], languages=trees[1], tasks=trees[2])
 
 
-def every_network(config: OfNetworks, fits: Fits, stage: int) -> Iterator[tuple[str, Array, Networks]]:
+def every_network(config: OfNetworks, fits: Fits, stream: int) -> Iterator[tuple[str, Array, Networks]]:
     """Position encoding, key and network, one after the other, with a progress bar.
 
     Args:
       config: which networks.
-      fits: for the progress bar, and what passes loaded parameters.
-      stage: PRNG stream of the keys; networks of one number have the same key in every encoding.
+      fits: for the progress bar, and for what anchors do to loaded parameters.
+      stream: PRNG stream of the keys; networks of one number have the same key in every encoding.
 
     Raises:
       FlagError: where the networks are not there.
     """
     check_networks(config)
-    done, total = 0, sum(count(config, positions) for positions in config.positions)
+    done, total = 0, sum(count(config, encoding) for encoding in config.positions)
     with fits.bar("networks", total) as advance:
-        for positions in config.positions:
-            members = count(config, positions)
-            networks = load_networks(config.networks, positions, members, config.first)
-            for m, key in enumerate(member_keys(config, stage, config.first + members)[config.first :]):
+        for encoding in config.positions:
+            members = count(config, encoding)
+            networks = load_networks(config.networks, encoding, members, config.first)
+            for m, key in enumerate(member_keys(config, stream, config.first + members)[config.first :]):
                 one = one_network(networks, m)
-                yield positions, key, one._replace(params=fits.given(one.params))
+                yield encoding, key, one._replace(params=fits.perturbed(one.params))
                 done += 1
                 advance(done, total)
 
 
-def by_positions(found: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+def stacked_by_encoding(found: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
     """What was found of every network, stacked by position encoding: (M, ..), real numbers as float32."""
     trees: dict[str, list] = {}
-    for positions, tree in found:
-        trees.setdefault(positions, []).append(tree)
+    for encoding, tree in found:
+        trees.setdefault(encoding, []).append(tree)
     single = lambda values: values.astype(np.float32) if values.dtype == float else values  # noqa: E731
-    return {positions: jax.tree.map(single, stacked(members)) for positions, members in trees.items()}
+    return {encoding: jax.tree.map(single, stacked(members)) for encoding, members in trees.items()}
 
 
 def source_digest(path: str) -> str:
@@ -143,8 +143,8 @@ def _refused(folder: str, allowed: str, record: Record | None = None) -> FlagErr
     )
 
 
-def _random(positions: str, members: int) -> Networks:
-    module = network(Network(layers=1, heads=2, width=8, demonstrations=2), positions)
+def _random(encoding: str, members: int) -> Networks:
+    module = network(Network(layers=1, heads=2, width=8, demonstrations=2), encoding)
     shapes = jax.eval_shape(module.init, jax.random.key(0), np.zeros(1, np.int32))
     generator = np.random.default_rng(0)
 

@@ -83,8 +83,8 @@ ACCURACY = per_network("{stage}/accuracy", "{stage}_step", "task", "demonstratio
 def trainings(config: Config) -> Table:
     """The stages of the networks of every position encoding."""
     table: dict[str, Any] = {}
-    for positions in config.positions:
-        table |= trainings_of(config, positions, network(config, positions), count(config, positions))
+    for encoding in config.positions:
+        table |= trainings_of(config, encoding, network(config, encoding), count(config, encoding))
     return table
 
 
@@ -95,11 +95,11 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     for handle, measure in ((CEILING, ceiling_accuracy), (MEANING_ONLY, meaning_only_accuracy)):
         of_worlds = jax.jit(jax.vmap(jax.vmap(measure, (0, None, 0)), (None, 0, 0)))
         yield handle, of_worlds(jax.random.split(jax.random.key(config.seed), len(HELD_OUT)), languages, tasks)
-    for positions in config.positions:
-        module, members = network(config, positions), count(config, positions)
-        params, metrics = measured_of(config, positions, module, members, fits)
-        yield {positions: metrics}
-        yield "params", {positions: params}
+    for encoding in config.positions:
+        module, members = network(config, encoding), count(config, encoding)
+        params, metrics = measured_of(config, encoding, module, members, fits)
+        yield {encoding: metrics}
+        yield "params", {encoding: params}
     yield "facts", {"tasks": [task.stands_for for task in HELD_OUT], "stages": list(STAGES)}
 
 

@@ -30,45 +30,45 @@ JUDGED = ENCODINGS[:2]
 """Learned positions are a control, of three networks: shown, and not judged."""
 
 
-def passed(positions: str) -> Statistic:
+def passed(encoding: str) -> Statistic:
     """(M,) 1 for a network that passes the gate, else 0."""
-    return lambda record: gated(FINAL(record, positions=positions)).astype(float)
+    return lambda record: gated(FINAL(record, positions=encoding)).astype(float)
 
 
-def _trained(positions: str) -> Statistic:
+def _trained(encoding: str) -> Statistic:
     """(M,) 1 for a network that got through the mixture."""
-    return lambda record: (REACHED(record, positions=positions) == len(STAGES)).astype(float)
+    return lambda record: (REACHED(record, positions=encoding) == len(STAGES)).astype(float)
 
 
 @of_record
-def _above_guessing(record: Record, positions: str) -> np.ndarray:
+def _above_guessing(record: Record, encoding: str) -> np.ndarray:
     """(M,) accuracy on labels of the second half of mixture sequences, less that of guessing; NaN without mixture.
 
     Classes are independent and uniform, so guessing among the labels of the context is right 1 / classes of the time,
     whatever is guessed. (The loss is no such measure: a label that has not occurred yet costs more than the entropy of
     the set, and most of the loss is that.)
     """
-    accuracy = CURVE(record, positions=positions, stage=STAGES[-1], metric="late_accuracy")[:, -1]
+    accuracy = CURVE(record, positions=encoding, stage=STAGES[-1], metric="late_accuracy")[:, -1]
     return accuracy - GUESSING  # the last row is measured only of those that came to the end
 
 
-def zero_shot(positions: str) -> Statistic:
+def zero_shot(encoding: str) -> Statistic:
     """(M,) zero-shot accuracy less chance, mean over tasks."""
-    return lambda record: (FINAL(record, positions=positions)[..., 0] - _CHANCE).mean(-1)
+    return lambda record: (FINAL(record, positions=encoding)[..., 0] - _CHANCE).mean(-1)
 
 
 @of_record
-def follows_meaning(record: Record, positions: str) -> np.ndarray:
+def follows_meaning(record: Record, encoding: str) -> np.ndarray:
     """(M,) correlation over tasks of zero-shot accuracy with that of meanings alone, both less chance."""
-    excess = FINAL(record, positions=positions)[..., 0] - _CHANCE
+    excess = FINAL(record, positions=encoding)[..., 0] - _CHANCE
     alone = MEANING_ONLY(record)[: len(excess)] - _CHANCE
     return np.array([np.corrcoef(x, y)[0, 1] if np.ptp(x) and np.ptp(y) else np.nan for x, y in zip(excess, alone)])
 
 
-def _behind_all(positions: str, family: str) -> Statistic:
+def _behind_all(encoding: str, family: str) -> Statistic:
     """(M,) accuracy behind all demonstrations, mean over the tasks of a family."""
     indices = [i for i, task in enumerate(HELD_OUT) if task.family == family]
-    return lambda record: FINAL(record, positions=positions)[:, indices, -1].mean(-1)
+    return lambda record: FINAL(record, positions=encoding)[:, indices, -1].mean(-1)
 
 
 def encoding_difference(record: Record) -> np.ndarray:
@@ -76,8 +76,8 @@ def encoding_difference(record: Record) -> np.ndarray:
 
     Of pairs with one language and the same tasks that both got through the mixture, which has the same steps for all.
     """
-    ends = [FINAL(record, positions=positions)[..., -1].mean(-1) for positions in JUDGED]
-    through = [_trained(positions)(record) == 1 for positions in JUDGED]
+    ends = [FINAL(record, positions=encoding)[..., -1].mean(-1) for encoding in JUDGED]
+    through = [_trained(encoding)(record) == 1 for encoding in JUDGED]
     pairs = min(map(len, ends))
     both = through[0][:pairs] & through[1][:pairs]
     return np.where(both, ends[0][:pairs] - ends[1][:pairs], np.nan)
@@ -99,14 +99,14 @@ def _claim(name: str, *positional: Any, **options: Any) -> Claim:
     return _judged(name, *positional, **options, **verdict)
 
 
-def _of(positions: str) -> tuple[Claim, ...]:
-    with_positions, first = f"With {positions} positions", positions == "rotary"
+def _of(encoding: str) -> tuple[Claim, ...]:
+    with_positions, first = f"With {encoding} positions", encoding == "rotary"
     return (
         _claim(
-            f"gated_{positions}",
+            f"gated_{encoding}",
             f"{with_positions} at least half of the networks learn in context: demonstrations gain {GAIN} or more over "
             f"zero-shot on {TASKS} of the six held-out tasks (the share; those that never got to the mixture count).",
-            passed(positions), at_least=0.5, interval="wilson", reason="most networks", headline=1 * first,
+            passed(encoding), at_least=0.5, interval="wilson", reason="most networks", headline=1 * first,
             quick=Quick(
                 0.0, "at most 50 steps a stage for 6,000", NOT_REACHED,
                 Criterion(
@@ -115,50 +115,50 @@ def _of(positions: str) -> tuple[Claim, ...]:
             ) if first else None,
         ),
         _claim(
-            f"trained_{positions}",
+            f"trained_{encoding}",
             f"{with_positions} at least half of the networks come through the curriculum in its steps (the share).",
-            _trained(positions), at_least=0.5, interval="wilson", reason="most networks",
+            _trained(encoding), at_least=0.5, interval="wilson", reason="most networks",
         ),
         _claim(
-            f"beyond_the_set_{positions}",
+            f"beyond_the_set_{encoding}",
             f"{with_positions} networks that came through the mixture predict its late labels better than by guessing "
             "among those of the context (accuracy above that of guessing).",
-            _above_guessing(positions), at_least=0.1, headline=2 * first,
+            _above_guessing(encoding), at_least=0.1, headline=2 * first,
             reason="a network that copies the label set is at 0; two pilots: .28, .29",
             falsified_by="networks that know only which labels occur",
         ),
         _claim(
-            f"zero_shot_{positions}",
+            f"zero_shot_{encoding}",
             f"{with_positions} a gated network is near chance without demonstrations (accuracy less chance, mean of "
             "the tasks, which are drawn so that meanings alone are near chance).",
-            among(passed(positions), zero_shot(positions)), near=0.0, tolerance=0.1,
+            among(passed(encoding), zero_shot(encoding)), near=0.0, tolerance=0.1,
             reason="meanings alone are within .25 of chance on either side, and six tasks are averaged",
             control=lambda record: (MEANING_ONLY(record) - _CHANCE).mean(-1),
         ),
         _claim(
-            f"follows_meaning_{positions}",
+            f"follows_meaning_{encoding}",
             f"{with_positions} a gated network's zero-shot accuracy follows that of meanings alone (correlation over "
             "the six tasks, accuracies less chance).",
-            among(passed(positions), follows_meaning(positions)), at_least=0.5,
+            among(passed(encoding), follows_meaning(encoding)), at_least=0.5,
             reason="half: words have few dimensions and tasks are six",
         ),
         _claim(
-            f"polar_{positions}",
+            f"polar_{encoding}",
             f"{with_positions} a gated network answers polar tasks behind all demonstrations, accuracy .85 or more.",
-            among(passed(positions), _behind_all(positions, "polar")), at_least=0.85, reason=PILOTS,
+            among(passed(encoding), _behind_all(encoding, "polar")), at_least=0.85, reason=PILOTS,
         ),
         _claim(
-            f"topic_{positions}",
+            f"topic_{encoding}",
             f"{with_positions} a gated network answers the topic task of four classes behind all demonstrations with "
             "accuracy .5 or more, twice chance.",
-            among(passed(positions), _behind_all(positions, "topic")), at_least=0.5,
+            among(passed(encoding), _behind_all(encoding, "topic")), at_least=0.5,
             reason="twice chance; pilots: .62, .75",
         ),
     )  # fmt: skip
 
 
 CLAIMS = (
-    *(claim for positions in JUDGED for claim in _of(positions)),
+    *(claim for encoding in JUDGED for claim in _of(encoding)),
     _claim(
         "same_steps_same_accuracy",
         "At equal steps of the mixture the encoding makes no difference of .1 in accuracy behind all demonstrations "
@@ -180,21 +180,21 @@ def _curriculum(record: Record) -> Figure:
     """Loss of predictable tokens in each stage, a thin line for each network; dots where networks end a stage."""
     schemes = encodings(record)
     figure, axes = panels(len(STAGES), len(schemes))
-    for row, positions in zip(axes, schemes):
-        passes, reached = gated(FINAL(record, positions=positions)), REACHED(record, positions=positions)
+    for row, encoding in zip(axes, schemes):
+        passes, reached = gated(FINAL(record, positions=encoding)), REACHED(record, positions=encoding)
         for i, (at, stage) in enumerate(zip(row, STAGES)):
-            curves = CURVE(record, positions=positions, stage=stage, metric="late_loss")
+            curves = CURVE(record, positions=encoding, stage=stage, metric="late_loss")
             if not (entered := int(np.isfinite(curves).any(1).sum())):
                 at.set_axis_off()
                 continue
             steps = record.config["measure_every"] * np.arange(curves.shape[1])
-            ends = (END(record, positions=positions, metric=name)[:, i] for name in ("steps", "late_loss"))
+            ends = (END(record, positions=encoding, metric=name)[:, i] for name in ("steps", "late_loss"))
             for curve, end, loss, passed in zip(curves, *ends, passes):
-                look = LOOK[positions] if passed else {"color": "0.6", "linestyle": "-"}
+                look = LOOK[encoding] if passed else {"color": "0.6", "linestyle": "-"}
                 at.plot(steps, curve, color=look["color"], linestyle=look["linestyle"], linewidth=0.7, alpha=0.7)
                 at.plot([end], [loss], color=look["color"], marker="o", markersize=2.5)
             if stage == STAGES[-1]:
-                guessing = END(record, positions=positions, metric="label_entropy")[:, -1]
+                guessing = END(record, positions=encoding, metric="label_entropy")[:, -1]
                 for entropy in guessing[np.isfinite(guessing)][:1]:
                     at.axhline(entropy, **THEORY, label="guessing among the labels")
                     at.legend()
@@ -203,7 +203,7 @@ def _curriculum(record: Record) -> Figure:
             at.set_title(f"{_NAMES[i]}: {int((reached > i).sum())} of {entered} came to its end")
             at.set_xlabel("step of the stage")
             at.set_ylim(bottom=0)
-        row[0].set_ylabel(f"{positions} positions: loss of predictable tokens (nats)")
+        row[0].set_ylabel(f"{encoding} positions: loss of predictable tokens (nats)")
         row[0].plot([], [], color="0.6", linewidth=0.7, label=_failed(passes))
         row[0].legend()
     return figure
@@ -217,18 +217,18 @@ def _demonstrations(record: Record) -> Figure:
     """Accuracy on the six held-out tasks against the number of demonstrations, of the networks that pass the gate."""
     figure, axes = panels(3, 2)
     for i, (at, task) in enumerate(zip(axes.ravel(), HELD_OUT)):
-        for positions in encodings(record):
-            accuracy = FINAL(record, positions=positions)
+        for encoding in encodings(record):
+            accuracy = FINAL(record, positions=encoding)
             passes = gated(accuracy)
-            x, look = np.arange(accuracy.shape[-1]), LOOK[positions]
+            x, look = np.arange(accuracy.shape[-1]), LOOK[encoding]
             if passes.any():
-                label = f"{positions}: {int(passes.sum())} that pass the gate"
+                label = f"{encoding}: {int(passes.sum())} that pass the gate"
                 band(at, x, accuracy[passes, i], label=label, **look | {"markevery": 2})
             for curve in accuracy[~passes, i]:
                 at.plot(x, curve, color=look["color"], linestyle=look["linestyle"], linewidth=0.5, alpha=0.4)
             if (~passes).any():
                 thin = {"color": look["color"], "linestyle": look["linestyle"], "linewidth": 0.5, "alpha": 0.6}
-                at.plot([], [], label=f"{positions}: {_failed(passes)}", **thin)
+                at.plot([], [], label=f"{encoding}: {_failed(passes)}", **thin)
         at.axhline(1 / task.classes, color="0.6", linewidth=0.8, label="chance")
         at.axhline(np.median(CEILING(record)[:, i]), **THEORY, label="who knows the task (Bayes)")
         alone = float(np.median(MEANING_ONLY(record)[:, i]))

@@ -53,7 +53,7 @@ class Tuned(NamedTuple):
 
 
 def rows(tree: T, index) -> T:
-    """These rows of every leaf."""
+    """``leaf[index]`` of every leaf; None adds a leading axis, an integer takes one off."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
@@ -116,7 +116,7 @@ def states(
 
 
 @partial(jax.jit, static_argnames="network")
-def matched(
+def at_size(
     network: LanguageModel, params: Params, weights: Weights, task: EncodedTask, sizes: Array
 ) -> tuple[Weights, Array]:
     """``matched_update`` of one fine-tuned network: its weights, and the sizes (L,) that they reach."""
@@ -141,21 +141,21 @@ def compared(
 
     Kendall's correlation has no value in the first layer: queries there do not depend on what is fine-tuned.
     """
-    weights, matched = params["params"], jnp.asarray(task.matched)
+    weights, places = params["params"], jnp.asarray(task.matched)
     directions = label_directions(weights["embedding"], weights["norm_scale"], jnp.asarray(task.candidates))
-    sims = similarities(key, zero_shot, in_context, tuned, queries, matched, directions=directions, baseline=baseline)
+    sims = similarities(key, zero_shot, in_context, tuned, queries, places, directions=directions, baseline=baseline)
     sims |= {name: sims[name].at[:, 0].set(jnp.nan) for name in ("kendall", "kendall_random")}
     pairs = {
         "in_context_tuned": (in_context, tuned),
         "zero_shot_tuned": (zero_shot, tuned),
         "zero_shot_in_context": (zero_shot, in_context),
     }
-    answered = {}
+    divergent = {}
     for name, (a, b) in pairs.items():
         labels = (unrepeated(state.candidate_logits, task.candidates) for state in (a, b))
-        answered[f"shannon_{name}"] = jensen_shannon(*labels)
-        answered[f"overlap_{name}"] = top_overlap(a.logits, b.logits, top)
-    return sims, answered
+        divergent[f"shannon_{name}"] = jensen_shannon(*labels)
+        divergent[f"overlap_{name}"] = top_overlap(a.logits, b.logits, top)
+    return sims, divergent
 
 
 @jax.jit

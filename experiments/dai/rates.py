@@ -64,6 +64,6 @@ def smoothed(values: ArrayLike) -> Floats:
     return total / weights[:, None]
 
 
-def joined_sizes(by_layer: ArrayLike) -> Floats:
+def rms_over_layers(by_layer: ArrayLike) -> Floats:
     """(..., L) relative sizes as one number: their root mean square over layers."""
     return np.sqrt(np.square(np.asarray(by_layer, np.float64)).mean(-1))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from experiments.dai.analysis import present_mean
-from experiments.dai.common import gated
+from experiments.dai.common import passing
 from experiments.dai.controls import FROM_SECOND, NUMBERS, SIMILARITIES
 from icl_lab.lab.command_line import command
 from icl_lab.lab.flags import FlagError, setting
@@ -27,11 +27,6 @@ BY_TASK = (
     "floor", "sim_aou", "sim_aou_raw", "sim_am_before", "sim_am_after", "sim_am_delta", "kendall_random", "kendall",
 )  # fmt: skip
 """Lines of the table by task (Tables 1 to 5 of the paper, with chance, Bayes answer and floors)."""
-
-
-def passed(arrays: Mapping[str, Any]) -> np.ndarray:
-    """(M,) which networks of an encoding learn in context."""
-    return gated(np.stack([arrays["zero_shot"], arrays["in_context"]], axis=-1))
 
 
 def tables(rows: Sequence[str], tasks: Sequence[str], arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,13 +41,13 @@ def by_row(names: Sequence[str], arrays: Mapping[str, Any]) -> dict[str, Any]:
     network: half the difference of two halves, root mean square over networks.
     """
     return {
-        positions: {row: {name: _row(of, name, c) for name in (*SIMILARITIES, *NUMBERS)} for c, row in enumerate(names)}
-        for positions, of in arrays.items()
+        encoding: {row: {name: _row(of, name, c) for name in (*SIMILARITIES, *NUMBERS)} for c, row in enumerate(names)}
+        for encoding, of in arrays.items()
     }
 
 
 def _row(of: Mapping[str, Any], name: str, c: int) -> dict[str, float | None]:
-    learned = passed(of)
+    learned = passing(of)
     halves = present_mean(np.asarray(of["retest"][name])[learned][..., c], 1)  # (M, 2)
     return {
         "mean": _number(_layers(of[name][:, :, c], name)[learned]),
@@ -63,10 +58,11 @@ def _row(of: Mapping[str, Any], name: str, c: int) -> dict[str, float | None]:
 def by_task(tasks: Sequence[str], arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Means over the networks that learn in context, of the paper's fine-tuning, by encoding, task and metric."""
     return {
-        positions: {
-            task: {name: _number(_of_task(of, name, t)[passed(of)]) for name in BY_TASK} for t, task in enumerate(tasks)
+        encoding: {
+            task: {name: _number(_of_task(of, name, t)[passing(of)]) for name in BY_TASK}
+            for t, task in enumerate(tasks)
         }
-        for positions, of in arrays.items()
+        for encoding, of in arrays.items()
     }
 
 
@@ -89,12 +85,12 @@ def _number(values: np.ndarray) -> float | None:
 def lines(metrics: Mapping[str, Any]) -> list[list[str]]:
     """Rows of the table by task, the head first."""
     rows = [["networks", "metric", *metrics["tasks"], "mean"]]
-    for positions, tasks in metrics["by_task"].items():
+    for encoding, tasks in metrics["by_task"].items():
         for name in BY_TASK:
             values = [tasks[task][name] for task in metrics["tasks"]]
             present = [value for value in values if value is not None]
             mean = sum(present) / len(present) if present else None
-            rows.append([positions, name, *("" if v is None else f"{v:.3f}" for v in (*values, mean))])
+            rows.append([encoding, name, *("" if v is None else f"{v:.3f}" for v in (*values, mean))])
     return rows
 
 

@@ -176,24 +176,24 @@ def trainings(config: Config) -> Table:
     """Every network."""
     return {
         name: training.planned(
-            config, model(config, name), keys=member_keys(config, stage), optimizer=training.falling_adam(config.steps),
-            sampler_of=always(sampler(config, name)),
+            config, model(config, name), keys=member_keys(config, stream),
+            optimizer=training.falling_adam(config.steps), sampler_of=always(sampler(config, name)),
         )
-        for stage, name in enumerate(config.networks)
+        for stream, name in enumerate(config.networks)
     }  # fmt: skip
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Errors of every network and of the solvers on the same prompts, at other numbers of loops too; the descents."""
-    for stage, name in enumerate(config.networks):
+    for stream, name in enumerate(config.networks):
         fit, layers, beside = fits[name], int(name.split("_")[1]), solvers(config, name)
 
-        def errors(learners: Any, stage: int = stage, name: str = name, fit: Any = fit) -> dict[str, np.ndarray]:
-            keys = member_keys(config, 900 + stage)
+        def errors(learners: Any, stream: int = stream, name: str = name, fit: Any = fit) -> dict[str, np.ndarray]:
+            keys = member_keys(config, 900 + stream)
             losses = paired_losses(learners, always(sampler(config, name)), fit.params, keys, config.final_tasks)
             return {one: 2 * values / config.input_size for one, values in losses.items()}
 
-        if not stage:
+        if not stream:
             yield STEPS, fit.steps
         yield LOSS.at(network=name), fit.metrics["loss"]
         yield WEIGHTS.at(network=name), np.asarray(fit.params["params"]["a"], np.float64)

@@ -14,7 +14,7 @@ on isotropic prompts of N = D examples; networks on turned prompts, kind_L: zero
 import dataclasses
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -212,9 +212,9 @@ def trainings(config: Config) -> Table:
         table[name] = config, model(config, name), turned(config), moving if name.startswith("inputs") else plain
     return {
         name: training.planned(
-            run_config, trained, keys=member_keys(run_config, stage), optimizer=optimizer, sampler_of=always(sampler)
+            run_config, trained, keys=member_keys(run_config, stream), optimizer=optimizer, sampler_of=always(sampler)
         )
-        for stage, (name, (run_config, trained, sampler, optimizer)) in enumerate(table.items())
+        for stream, (name, (run_config, trained, sampler, optimizer)) in enumerate(table.items())
     }
 
 
@@ -231,14 +231,14 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         yield SHIFTED.at(learner=learner), np.array(moved)
     for depth in config.descents:
         yield LEFT.at(depth=depth), left(config, depth, few)
-    for stage, (size, depth) in enumerate(((size, depth) for size in config.sizes for depth in config.tied), 900):
+    for stream, (size, depth) in enumerate(((size, depth) for size in config.sizes for depth in config.tied), 900):
         fit, spectrum = fits[f"size_{size}/tied_{depth}"], theory.gram_spectrum(size, size, 2 * depth)
         exact = {"tied": np.array([theory.looped_rate(depth, spectrum)])}
-        totals = errors(config, tied_model(size, depth), fit, isotropic(config, size), stage, exact)
+        totals = errors(config, tied_model(size, depth), fit, isotropic(config, size), stream, exact)
         yield TIED.at(size=size, depth=depth), {key: value / (size * config.tasks) for key, value in totals.items()}
-    for stage, name in enumerate(config.networks, 950):
+    for stream, name in enumerate(config.networks, 950):
         fit, exact = fits[name], best(modes(config, config.input_size), int(name.split("_")[1]))
-        yield ERROR.at(network=name), errors(config, model(config, name), fit, turned(config), stage, exact)
+        yield ERROR.at(network=name), errors(config, model(config, name), fit, turned(config), stream, exact)
         yield LOSS.at(network=name), fit.metrics["loss"]
         yield MEANS.at(network=name), np.diagonal(fit.params["params"]["a"], axis1=2, axis2=3).mean(axis=2)
     yield STEPS, fit.steps
@@ -249,14 +249,14 @@ def best(law: Law, depth: int) -> dict[str, np.ndarray]:
     return {"tied": np.full(depth, theory.looped_rate(depth, law)), "free": theory.free_rates(depth, law)}
 
 
-def errors(config: Config, own: Model, fit: Fit, sampler: Sampler, stage: int, exact: Mapping) -> dict[str, np.ndarray]:
+def errors(config: Config, own: Model, fit: Fit, sampler: Sampler, stream: int, exact: dict) -> dict[str, np.ndarray]:
     """(M,) mean squared errors of a network, and of layers at exact rates, on the same prompts."""
     eye = np.eye(fit.params["params"]["a"].shape[-1], dtype=np.float32)
     weights = lambda rates: np.asarray(rates, np.float32)[:, None, None] * eye  # noqa: E731
     built = {name: {"params": {"a": weights(rates)}} for name, rates in exact.items()}
     beside = {name: layers_of(len(eye), own.layers, len(exact[name])).learner(params) for name, params in built.items()}
     learners = lambda params: {"trained": own.learner(params), **beside}  # noqa: E731
-    losses = paired_losses(learners, always(sampler), fit.params, member_keys(config, stage), config.final_tasks)
+    losses = paired_losses(learners, always(sampler), fit.params, member_keys(config, stream), config.final_tasks)
     return {name: 2 * values for name, values in losses.items()}
 
 

@@ -145,9 +145,9 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     left, inputs = errors(config, params), sampler(config, n)
     weights = [jax.tree.map(lambda leaf, m=m: np.asarray(leaf[m * n : (m + 1) * n]), params) for m in members]
     sets = [np.random.default_rng([config.seed, m]).standard_normal((config.tasks, config.input_size)) for m in members]
-    for stage, name in enumerate((*LINEAR, *SETS)):
+    for stream, name in enumerate((*LINEAR, *SETS)):
         priors = []
-        for m, key in enumerate(member_keys(config, 100 + stage)):
+        for m, key in enumerate(member_keys(config, 100 + stream)):
             learners: dict[str, Any] = {
                 "ridge": partial(ridge, s2, False), "dmmse": partial(dmmse, sets[m], s2, False),
                 "ridge_noise_only": partial(ridge, s2, True), "dmmse_noise_only": partial(dmmse, sets[m], s2, True),

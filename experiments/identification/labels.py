@@ -27,9 +27,8 @@ import numpy as np
 
 from experiments.identification.label_outsiders import KINDS, network, outsider
 from experiments.reddy import transition
-from experiments.reddy.settings import WORLDS, laws
-from experiments.reddy.training import Induction, sampler
-from experiments.reddy.training import network as induction
+from experiments.reddy.settings import WORLDS, member_laws
+from experiments.reddy.training import Induction, induction_model, sampler
 from experiments.settings import Members, member_keys
 from icl_lab.identify.label_families import LABEL_FAMILIES, LabelPrompts
 from icl_lab.identify.labels import IdentifiedLabels, identify_classifier, label_battery, total_variation
@@ -81,7 +80,7 @@ def trainings(config: Config) -> Table:
     """The networks, if any."""
     if not config.networks:
         return {}
-    model = induction(trained(config))
+    model = induction_model(trained(config))
 
     def plan(fits: Fits) -> Training:
         return dataclasses.replace(transition.plan(trained(config), model), kept=False, learner=None)
@@ -116,11 +115,11 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     yield OUTSIDE, dict(zip(NUMBERS, table[len(planted) :].T))
     if config.networks:
         fit, setup = fits["network"], trained(config)
-        worlds = laws(setup, member_keys(setup, WORLDS))
+        worlds = member_laws(setup, member_keys(setup, WORLDS))
         results = []
         for member in range(config.networks):
             params, world = (jax.tree.map(lambda leaf: leaf[member], one) for one in (fit.params, worlds))  # noqa: B023
-            learner = of_vectors(induction(setup), params, world.label_vectors)
+            learner = of_vectors(induction_model(setup), params, world.label_vectors)
             sizes = {"context_length": setup.context_length, "input_size": setup.input_size, "labels": setup.labels}
             results.append(identify_classifier(learner, **sizes, sampler=sampler(setup, world), seed=config.seed))
         named = np.array([NAMES.index(one.family) if one.family else -1 for one in results])

@@ -124,10 +124,10 @@ def trainings(config: Config) -> Table:
 
     return {
         f"loops_{depth}": planned(
-            config, layer(config, depth), keys=member_keys(config, stage, noises.size), settings=(noises, varies),
+            config, layer(config, depth), keys=member_keys(config, stream, noises.size), settings=(noises, varies),
             sampler_of=lambda member_config, noise: noisy(member_config, *noise), optimizer=adam(depth),
         )
-        for stage, depth in enumerate(config.depths)
+        for stream, depth in enumerate(config.depths)
     }  # fmt: skip
 
 

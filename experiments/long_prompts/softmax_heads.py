@@ -84,10 +84,10 @@ def trainings(config: Config) -> Table:
     """A network for each number of heads."""
     return {
         f"heads_{heads}": training.planned(
-            config, network(config, heads), keys=member_keys(config, stage),
+            config, network(config, heads), keys=member_keys(config, stream),
             optimizer=training.falling_adam(config.steps), sampler_of=always(sampler(config, config.context_length)),
         )
-        for stage, heads in enumerate(config.heads)
+        for stream, heads in enumerate(config.heads)
     }  # fmt: skip
 
 
@@ -98,9 +98,9 @@ def tested(config: Config) -> tuple[int, ...]:
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Errors at every length, the heads' logits and rates, and what theory says of one head."""
-    for stage, heads in enumerate(config.heads):
-        fit, keys = fits[f"heads_{heads}"], member_keys(config, 900 + stage)
-        if not stage:
+    for stream, heads in enumerate(config.heads):
+        fit, keys = fits[f"heads_{heads}"], member_keys(config, 900 + stream)
+        if not stream:
             yield STEPS, fit.steps
         yield LOSS.at(heads=heads), fit.metrics["loss"]
         logits, rates = jax.vmap(weights)(fit.params)

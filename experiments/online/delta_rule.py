@@ -164,16 +164,16 @@ def walking(still: Sampler, variance: float) -> Sampler:
 def trainings(config: Config) -> Table:
     """Every layer, by Adam with a learning rate that falls to zero."""
 
-    def planned(stage: int, case: Case) -> Training:
+    def planned(stream: int, case: Case) -> Training:
         n, d, first = case.length, size(config, case), case.length == config.lengths[0] and not case.walking
         schedule = config if first else dataclasses.replace(config, steps=config.later_steps)
         return training.planned(
-            schedule, model(network(config, case.kind, d), n, d, LAYOUT), keys=member_keys(config, stage),
+            schedule, model(network(config, case.kind, d), n, d, LAYOUT), keys=member_keys(config, stream),
             optimizer=training.falling_adam(schedule.steps),
             sampler_of=always(sampler(config, case)),
         )  # fmt: skip
 
-    return {name: planned(stage, case) for stage, (name, case) in enumerate(cases(config).items())}
+    return {name: planned(stream, case) for stream, (name, case) in enumerate(cases(config).items())}
 
 
 def weights(params: dict, d: int) -> dict[str, np.ndarray]:
@@ -234,8 +234,8 @@ def names(config: Config, of: Callable[[Any], BatchLearner], params: Any) -> dic
     return {key: np.array([float(one == name) for one in given]) for key, name in ALGORITHMS.items()}
 
 
-def _errors(learners: Any, config: Config, case: Case, params: Any, stage: int) -> dict[str, np.ndarray]:
-    keys, drawn = member_keys(config, stage), always(sampler(config, case))
+def _errors(learners: Any, config: Config, case: Case, params: Any, stream: int) -> dict[str, np.ndarray]:
+    keys, drawn = member_keys(config, stream), always(sampler(config, case))
     losses = paired_losses(learners, drawn, params, keys, config.test_tasks, chunk=2000)
     return {name: 2 * loss / size(config, case) for name, loss in losses.items()}
 

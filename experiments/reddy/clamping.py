@@ -23,12 +23,12 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from experiments.reddy.settings import SMALL, SMOKE, TRAINING, WORLDS, Schedule, by_part, laws, repeated
+from experiments.reddy.settings import SMALL, SMOKE, TRAINING, WORLDS, Schedule, by_part, member_laws, repeated
 from experiments.reddy.training import (
     Induction,
     cross_entropy,
     evaluation_samples,
-    network,
+    induction_model,
     progress,
     sampler,
     sampler_of,
@@ -92,7 +92,7 @@ def trainings(config: Config) -> Table:
 
     As learners they are free: those that were given a perfect first layer to the end predict without it.
     """
-    model = network(config)
+    model = induction_model(config)
     return {"training": After(lambda fits: plan(config, model), model.learner)}
 
 
@@ -157,7 +157,7 @@ def planned(
         by_member(each),
         {
             "config": arguments(config, len(each)),
-            "law": laws(config, repeated(member_keys(config, WORLDS), count)),
+            "law": member_laws(config, repeated(member_keys(config, WORLDS), count)),
             "fresh": start,
             **settings,
         },

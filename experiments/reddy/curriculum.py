@@ -24,13 +24,13 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from experiments.reddy.settings import SMALL, SMOKE, TRAINING, WORLDS, Schedule, by_part, laws, repeated
+from experiments.reddy.settings import SMALL, SMOKE, TRAINING, WORLDS, Schedule, by_part, member_laws, repeated
 from experiments.reddy.training import (
     Induction,
     accuracy,
     cross_entropy,
     evaluation_samples,
-    network,
+    induction_model,
     sampler,
     sampler_of,
     sgd,
@@ -86,7 +86,7 @@ CURVE = quantity("{curriculum}/{metric}", "member", "step", curriculum=tuple(CUR
 
 def trainings(config: Config) -> Table:
     """The members of the control and of the curricula in one program, those of the control first."""
-    model = network(config)
+    model = induction_model(config)
     return {"training": After(lambda fits: plan(config, model), partial(learner, model))}
 
 
@@ -107,7 +107,7 @@ def plan(config: Config, model: Induction) -> Training:
     keys = repeated(member_keys(config), len(CURRICULA))
     settings = {
         "config": arguments(config, keys.shape[0]),
-        "law": laws(config, repeated(member_keys(config, WORLDS), len(CURRICULA))),
+        "law": member_laws(config, repeated(member_keys(config, WORLDS), len(CURRICULA))),
         "kind": jnp.repeat(jnp.arange(len(CURRICULA)), config.members),
     }
 

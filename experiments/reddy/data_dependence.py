@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.reddy import settings
-from experiments.reddy.settings import BURSTS, SMALL, SMOKE, WORLDS, Schedule, bursts_fit, laws, repeated
-from experiments.reddy.training import Induction, network, planned, reduced
+from experiments.reddy.settings import BURSTS, SMALL, SMOKE, WORLDS, Schedule, bursts_fit, member_laws, repeated
+from experiments.reddy.training import Induction, induction_model, planned, reduced
 from experiments.settings import member_keys
 from icl_lab.lab import Experiment, constraints, main, setting
 from icl_lab.lab.constraints import holds, multiple_of, once
@@ -34,7 +34,7 @@ from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.training.plans import Training
 
-MODELS = {"network": network, "reduced": reduced}
+MODELS = {"network": induction_model, "reduced": reduced}
 SWEEPS = ("classes", "spread", "exponent")
 
 
@@ -144,7 +144,7 @@ def plan(config: Config, program: "Program", model: Induction, fits: Fits) -> Tr
     points = [sweep(config, name).values for name in program.sweeps]
     values = {key: np.concatenate([one[key] for one in points]) for key in points[0]}
     total = values["classes"].size
-    distributions = laws(
+    distributions = member_laws(
         config,
         repeated(member_keys(config, WORLDS), total),
         rows=int(values["classes"].max()),

@@ -26,7 +26,7 @@ from jax import Array
 
 from experiments.reddy.clamping import ATTENTION, clamps, classifier, initial, planned
 from experiments.reddy.settings import BURSTS, EXPONENT, SMALL, SMOKE, Schedule, bursts_fit, by_part
-from experiments.reddy.training import Induction, network
+from experiments.reddy.training import Induction, induction_model
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import as_long_as, holds, multiple_of, once, rising
 from icl_lab.lab.quantities import quantity
@@ -101,7 +101,7 @@ def trainings(config: Config) -> Table:
     """At each N the control, and from its end and its start the members of every condition in one program."""
     table: dict[str, Any] = {}
     for n, one in settings_of(config).items():
-        model = network(one)
+        model = induction_model(one)
         table[f"control_{n}"] = After(partial(control, one, model), model.learner)
         table[f"training_{n}"] = After(partial(changed, one, model, f"control_{n}"), model.learner)
     return table

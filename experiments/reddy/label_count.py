@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from experiments.reddy.settings import BURSTS, EXPONENT, SMALL, SMOKE, Schedule, bursts_fit, laws
-from experiments.reddy.training import Induction, network, planned
+from experiments.reddy.settings import BURSTS, EXPONENT, SMALL, SMOKE, Schedule, bursts_fit, member_laws
+from experiments.reddy.training import Induction, induction_model, planned
 from experiments.settings import member_keys
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import as_long_as, holds
@@ -95,7 +95,7 @@ CURVE = quantity(
 
 def trainings(config: Config) -> Table:
     """A network for each N and L."""
-    models = [(one, network(one)) for one in settings_of(config)]
+    models = [(one, induction_model(one)) for one in settings_of(config)]
     return {_stage(one): After(partial(plan, one, model), model.learner) for one, model in models}
 
 
@@ -105,7 +105,7 @@ def _stage(one: Config) -> str:
 
 def plan(config: Config, model: Induction, fits: Fits) -> Training:
     """The training of all members at one N and L."""
-    return planned(config, model, member_keys(config), laws(config))
+    return planned(config, model, member_keys(config), member_laws(config))
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:

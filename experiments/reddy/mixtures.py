@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from experiments.reddy.settings import SMALL, SMOKE, TRAINING, WORLDS, Schedule, laws, repeated
-from experiments.reddy.training import Induction, network, planned
+from experiments.reddy.settings import SMALL, SMOKE, TRAINING, WORLDS, Schedule, member_laws, repeated
+from experiments.reddy.training import Induction, induction_model, planned
 from experiments.settings import member_keys
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import holds, once
@@ -50,7 +50,7 @@ CURVE = quantity("{metric}", "member", "bursty_share", "novel_share", "step")
 
 def trainings(config: Config) -> Table:
     """The members of all points of the grid in one program, those of the first point first."""
-    model = network(config)
+    model = induction_model(config)
     return {"training": After(lambda fits: plan(config, model), model.learner)}
 
 
@@ -65,7 +65,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 def plan(config: Config, model: Induction) -> Training:
     """The training of all points; a member has the same dictionaries, start and keys at each."""
     bursty, novel = (v.ravel() for v in np.meshgrid(config.bursty_shares, config.novel_shares, indexing="ij"))
-    distributions = laws(
+    distributions = member_laws(
         config,
         repeated(member_keys(config, WORLDS), bursty.size),
         bursty_share=np.repeat(bursty, config.members),

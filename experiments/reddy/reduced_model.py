@@ -25,7 +25,7 @@ import numpy as np
 from jax import Array
 
 from experiments.reddy import settings
-from experiments.reddy.settings import BURSTS, SMALL, SMOKE, TRAINING, Schedule, bursts_fit, by_part, laws, repeated
+from experiments.reddy.settings import BURSTS, SMALL, SMOKE, TRAINING, Schedule, bursts_fit, by_part, repeated
 from experiments.reddy.training import (
     Induction,
     accuracy,
@@ -193,8 +193,8 @@ def plan(
 
     points = dict(zip(("start", "label_attention"), np.broadcast_arrays(starts, label_attention)))
     grid = {name: np.repeat(values, config.members) for name, values in points.items()}
-    keys, worlds = (repeated(member_keys(config, stage), points["start"].size) for stage in (0, settings.WORLDS))
-    distributions = laws(config, worlds)
+    keys, worlds = (repeated(member_keys(config, stream), points["start"].size) for stream in (0, settings.WORLDS))
+    distributions = settings.member_laws(config, worlds)
     return planned(config, model, keys, distributions, each=grid, starting=starting, acting=acting, observe=observe)
 
 

@@ -16,7 +16,7 @@ from icl_lab.lab.constraints import Constraint, holds, multiple_of
 from icl_lab.prompts import NOVEL_CLASSES, ItemLabelLaw, burstiness_values, copies_without_bursts, item_label_law
 
 WORLDS = 7_000
-"""Stage of the keys of the dictionaries, apart from the keys of every training."""
+"""PRNG stream of the keys of the dictionaries, apart from the keys of every training."""
 
 SMALL: dict[str, Any] = {
     "classes": 128, "labels": 16, "context_length": 4, "input_size": 31, "slots": 33, "learning_rate": 0.05,
@@ -96,7 +96,9 @@ TRAINING = (
 """Between the settings of a network's training."""
 
 
-def laws(config: Data, keys: Array | None = None, rows: int | None = None, **overrides: ArrayLike) -> ItemLabelLaw:
+def member_laws(
+    config: Data, keys: Array | None = None, rows: int | None = None, **overrides: ArrayLike
+) -> ItemLabelLaw:
     """Task distributions that the members train on, each with its own dictionaries.
 
     Args:

@@ -31,7 +31,7 @@ from icl_lab.training.plans import Training, members_at_once
 
 
 class Induction(NamedTuple):
-    """What is trained on item-label prompts.
+    """What is trained on item-label prompts. No ``training.Model``: ``logits`` can be clamped, ``run`` looks inside.
 
     Attributes:
       init: ``key -> params``.
@@ -48,7 +48,7 @@ class Induction(NamedTuple):
         return partial(self.logits, params)
 
 
-def network(config: Schedule) -> Induction:
+def induction_model(config: Schedule) -> Induction:
     """The two-layer attention-only network with the deep classifier (section 2 of the paper)."""
     module = InductionNetwork(labels=config.labels, slots=config.slots, hidden=config.hidden)
     return _induction(module, item_label_layout(config.slots), induction_logits, config)
@@ -122,7 +122,7 @@ Observe = Callable[[dict, Array, ItemLabelLaw], dict[str, Array]]
 """``(params, key, distribution) -> {name: array}``, what is measured of a member."""
 
 
-def measure(config: Schedule, model: Induction) -> Observe:
+def standard_observe(config: Schedule, model: Induction) -> Observe:
     """Loss and accuracy on the training distribution, accuracies on the tests: ``loss``, ``accuracy``, ``iwl``, ``ic``,
     ``ic2``; and ``ic_loss``, the loss on novel classes. What a figure measures beside them is added to these.
     """
@@ -186,11 +186,11 @@ def planned(
       config: the setting; what ``law`` holds is taken from there.
       model: what is trained.
       keys: (M,) member keys.
-      law: task distributions with a leading member axis (``settings.laws``); a grid is just more members.
+      law: task distributions with a leading member axis (``settings.member_laws``); a grid is just more members.
       each: (M,) values, or one for all, that ``starting`` and ``acting`` find in a member's setting, by name.
       starting: what is made of the initial parameters; None leaves them.
       acting: what is made of the parameters wherever they act, in training and measurement; None leaves them.
-      observe: what is measured; None means ``measure``.
+      observe: what is measured; None means ``standard_observe``.
       one_by_one: on a CPU no two members are vectorised together, which is faster for some sizes.
 
     Returns:
@@ -199,7 +199,7 @@ def planned(
     settings = {"config": arguments(config, keys.shape[0]), "law": law} | {
         name: jnp.broadcast_to(jnp.asarray(value, jnp.float32), keys.shape) for name, value in (each or {}).items()
     }
-    starting, acting, observe = starting or _as_is, acting or _as_is, observe or measure(config, model)
+    starting, acting, observe = starting or _as_is, acting or _as_is, observe or standard_observe(config, model)
 
     def loss(params: dict, key: Array, setting: dict) -> Array:
         samples = sampler(config, setting["law"])(key, config.batch)

@@ -22,10 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.onsets import crossing
-from experiments.reddy.settings import SMALL, SMOKE, TRAINING, WORLDS, Schedule, bursts, by_part, laws, repeated
-from experiments.reddy.statistics import guess
-from experiments.reddy.training import Induction, evaluation_samples, measure, network, planned, progress
+from experiments.reddy import training
+from experiments.reddy.settings import SMALL, SMOKE, TRAINING, WORLDS, Schedule, bursts, by_part, member_laws, repeated
+from experiments.reddy.statistics import onset_times
+from experiments.reddy.training import Induction, evaluation_samples, induction_model, planned, progress
 from experiments.settings import member_keys
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import multiple_of
@@ -66,7 +66,7 @@ MAP = quantity("{part}/map/{when}", "member", "layer", "query", "key", part="onl
 
 def trainings(config: Config) -> Table:
     """The members of all parts in one program, those of the first part first."""
-    model = network(config)
+    model = induction_model(config)
     return {"training": After(lambda fits: plan(config, model), model.learner)}
 
 
@@ -76,7 +76,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     yield STEPS, fit.steps
     for part, metrics in by_part(fit.metrics, chosen(config)).items():
         maps = metrics.pop("attention")
-        half = 0.5 * waits(metrics["ic"], fit.steps, guess_of(part, dataclasses.asdict(config)))
+        half = 0.5 * onset_times(metrics["ic"], fit.steps, in_part(part, dataclasses.asdict(config)))
         before = np.searchsorted(fit.steps, np.where(np.isfinite(half), half, 0.0), side="right") - 1
         yield CURVE.at(part=part), metrics
         yield MAP.at(part=part), {"half": maps[np.arange(len(maps)), before], "end": maps[:, -1]}
@@ -87,25 +87,20 @@ def chosen(config: Config) -> list[str]:
     return [part for part in PARTS if part in config.only]
 
 
-def guess_of(part: str, config: Mapping[str, Any]) -> float:
-    """In-context accuracy of a random label of the context, in a part."""
-    return guess(config, burstiness=config["trained_burstiness"]) if part == "trained" else guess(config)
+def in_part(part: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration as it is in a part: with its B."""
+    return {**config, "burstiness": config["trained_burstiness" if part == "trained" else "burstiness"]}
 
 
 def matched_item(context_length: int) -> int:
-    """Item that the target of the prompts of an attention map is like: the one before the middle, counted from 0."""
+    """Index of the context item whose class the target shares in the averaged maps: the one before the middle."""
     return (context_length - 1) // 2
-
-
-def waits(accuracy: np.ndarray, steps: np.ndarray, guess: float) -> np.ndarray:
-    """(M,) step at which accuracy is half-way from guessing a label of the context to 1; infinite if never."""
-    return crossing(accuracy, steps, (1 + guess) / 2)
 
 
 def plan(config: Config, model: Induction) -> Training:
     """The training of ``config.members`` members of each part, which share dictionaries, starts and keys.
 
-    Metrics are those of ``training.measure``, and on sequences of new classes the progress measures and ``attention``
+    Metrics are those of ``standard_observe``, and on sequences of new classes the progress measures and ``attention``
     (M, R, 2, T, T), the mean map of those whose target is like ``matched_item``.
     """
     parts = chosen(config)
@@ -113,7 +108,7 @@ def plan(config: Config, model: Induction) -> Training:
     classes = {"novel": config.classes, "trained": config.trained_classes}
     burstiness = {"novel": config.burstiness, "trained": config.trained_burstiness}
     novel_share = {"novel": config.novel_share, "trained": 0.0}
-    distributions = laws(
+    distributions = member_laws(
         config,
         repeated(member_keys(config, WORLDS), count),
         rows=max(classes.values()),
@@ -121,7 +116,7 @@ def plan(config: Config, model: Induction) -> Training:
         burstiness=np.repeat([burstiness[part] for part in parts], config.members),
         novel_share=np.repeat([novel_share[part] for part in parts], config.members),
     )
-    accuracies, item = measure(config, model), matched_item(config.context_length)
+    observe_standard, item = training.standard_observe(config, model), matched_item(config.context_length)
 
     def attention(sample: Sample, logits: Array, trace: Trace) -> dict[str, Array]:
         like_item = sample.latent["match"][item].astype(logits.dtype)
@@ -131,7 +126,7 @@ def plan(config: Config, model: Induction) -> Training:
         samples = evaluation_samples(config, distribution, "ic", key)
         measures = progress(partial(model.run, params), samples, attention)
         measures["attention"] = measures["attention"] / jnp.maximum(measures.pop("chosen"), 1 / config.eval_tasks)
-        return accuracies(params, key, distribution) | measures
+        return observe_standard(params, key, distribution) | measures
 
     keys = repeated(member_keys(config), count)
     return planned(config, model, keys, distributions, observe=observe, one_by_one=True)

@@ -7,8 +7,8 @@ import numpy as np
 from experiments.onsets import crossing
 from experiments.panels import ABOVE
 from experiments.reddy.panels import attention_maps, label_course
-from experiments.reddy.statistics import learned, present, values_at, way_done
-from experiments.reddy.transition import CURVE, MAP, PARTS, STEPS, guess_of, matched_item, waits
+from experiments.reddy.statistics import guess, learned, onset_times, present, values_at, way_done
+from experiments.reddy.transition import CURVE, MAP, PARTS, STEPS, in_part, matched_item
 from experiments.statistics import Statistic, of_record
 from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of
@@ -19,7 +19,7 @@ IC, LOSS = CURVE.at(metric="ic"), CURVE.at(metric="loss")
 
 def wait(record: Record, part: str) -> np.ndarray:
     """(M,) the wait of every member that ends it; no value for the others."""
-    return present(waits(IC(record, part=part), STEPS(record), guess_of(part, record.config)))
+    return present(onset_times(IC(record, part=part), STEPS(record), in_part(part, record.config)))
 
 
 def at_half_wait(record: Record, part: str, curves: np.ndarray) -> np.ndarray:
@@ -54,7 +54,7 @@ def _shelf(part: str) -> Statistic:
 
 def _accuracy_at_half_wait(part: str) -> Statistic:
     """(M,) in-context accuracy half-way through the wait, in units of that of a random label of the context."""
-    return lambda record: at_half_wait(record, part, IC(record, part=part)) / guess_of(part, record.config)
+    return lambda record: at_half_wait(record, part, IC(record, part=part)) / guess(in_part(part, record.config))
 
 
 def _done_at_half_wait(name: str) -> Statistic:
@@ -64,8 +64,8 @@ def _done_at_half_wait(name: str) -> Statistic:
 @of_record
 def _rise(record: Record, part: str) -> np.ndarray:
     """(M,) steps from a quarter to three quarters of the way from guessing to 1, over the wait."""
-    curves, steps, guess = IC(record, part=part), STEPS(record), guess_of(part, record.config)
-    low, high = (crossing(curves, steps, guess + share * (1 - guess)) for share in (0.25, 0.75))
+    curves, steps, start = IC(record, part=part), STEPS(record), guess(in_part(part, record.config))
+    low, high = (crossing(curves, steps, start + share * (1 - start)) for share in (0.25, 0.75))
     return np.where(np.isfinite(high), high - np.where(np.isfinite(low), low, 0.0), np.nan) / wait(record, part)
 
 
@@ -86,7 +86,8 @@ def _lead(record: Record, first: str, then: str, part: str = "novel", share: flo
 
 def _last(name: str) -> Statistic:
     """(M,) last value of a measure of the members that learned."""
-    return lambda record: CURVE(record, part="novel", metric=name)[:, -1] + 0 * wait(record, "novel")
+    curves = CURVE.at(part="novel", metric=name)
+    return lambda record: np.where(np.isnan(wait(record, "novel")), np.nan, curves(record)[:, -1])
 
 
 def _apart(part: str, one: str, other: str) -> Statistic:
@@ -240,14 +241,14 @@ def figures(record: Record) -> dict[str, Figure]:
 
 def _accuracy(axes: Axes, record: Record, part: str) -> None:
     _bands(axes, record, part, ACCURACIES)
-    axes.axhline(guess_of(part, record.config), **THEORY, label="guess, B/N")
+    axes.axhline(guess(in_part(part, record.config)), **THEORY, label="guess, B/N")
     label_course(axes, "accuracy", f"{TITLES[part]}: accuracy")
 
 
 def _loss(axes: Axes, record: Record, part: str) -> None:
     _bands(axes, record, part, {"loss": {"color": "#0072B2", "label": "training distribution"}})
     axes.axhline(np.log(record.config["labels"]), color="black", linestyle="-.", linewidth=0.9, label="log L")
-    axes.axhline(-np.log(guess_of(part, record.config)), **THEORY, label="log(N/B)")
+    axes.axhline(-np.log(guess(in_part(part, record.config))), **THEORY, label="log(N/B)")
     axes.set_ylim(bottom=0)
     label_course(axes, "loss (nats)", f"{TITLES[part]}: loss")
 

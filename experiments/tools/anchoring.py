@@ -115,8 +115,8 @@ def smoke_run(experiment: Experiment, number: int = 0, size: float = 0.0) -> dic
         return replace(training, init=moved(training.init)).carried_out(warn=False)
 
     config = experiment.presets["smoke"]
-    given = lambda params: moved(lambda *_: params)(jax.random.key(0), None)  # noqa: E731
-    _, arrays, _ = experiment.carried_out(config, Fits(experiment.trainings(config), fit, given=given))
+    perturbed = lambda params: moved(lambda *_: params)(jax.random.key(0), None)  # noqa: E731
+    _, arrays, _ = experiment.carried_out(config, Fits(experiment.trainings(config), fit, perturbed=perturbed))
     return {name: np.asarray(in_single(array)) for name, array in arrays.items()}
 
 

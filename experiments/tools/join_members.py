@@ -28,9 +28,9 @@ from icl_lab.lab.execution import draw
 from icl_lab.lab.record import Record, below
 
 SHARE = ("members", "first")
-"""What runs that are joined may differ in: which members they have,"""
+"""What runs that are joined may differ in: which members they have."""
 OF_NETWORKS = ("positions", "fewer", "networks")
-"""and where these are networks of several position encodings, of which encodings, and the folder they come from."""
+"""So may these, of networks of several position encodings: which encodings, and the folder they come from."""
 
 
 def joined(runs: Sequence[Record], keep: int | None = None) -> Record:

@@ -175,7 +175,7 @@ def optimizer(config: Setting, decay_steps: int = 0) -> optax.GradientTransforma
 
 def planned(
     config: Setting,
-    trained: Model,
+    network_model: Model,
     *,
     stream: int = 0,
     members: int | None = None,
@@ -189,7 +189,7 @@ def planned(
     """
     options = {"keys": member_keys(config, stream, members)} | options
     of_config = sampler_of or (lambda now, _: sampler(now))
-    return training.planned(config, trained, sampler_of=of_config, optimizer=optimizer, **options)
+    return training.planned(config, network_model, sampler_of=of_config, optimizer=optimizer, **options)
 
 
 def constructed(config: Task, learning_rates, gammas=0.0) -> dict:

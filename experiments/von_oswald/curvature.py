@@ -65,9 +65,9 @@ EIGENVALUES = quantity("length_{length}/eigenvalues", "context", "dimension", le
 def trainings(config: Config) -> Table:
     """A layer looped twice at every context length."""
     decaying, table = partial(optimizer, decay_steps=config.decay_steps), {}
-    for stage, length in enumerate(config.lengths):
+    for stream, length in enumerate(config.lengths):
         one = at_length(config, length)
-        table[f"length_{length}"] = planned(one, model(network(config), one), stream=stage, optimizer=decaying)
+        table[f"length_{length}"] = planned(one, model(network(config), one), stream=stream, optimizer=decaying)
     return table
 
 
@@ -83,7 +83,7 @@ def at_length(config: Config, length: int) -> Config:
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """What the weights of every length say; extremes of many draws of contexts, condition numbers of each member's."""
-    for stage, length in enumerate(config.lengths):
+    for stream, length in enumerate(config.lengths):
         one = at_length(config, length)
         _, solver = exactly_tuned(one, network(config), config.tuning_contexts)
         fit = fits[f"length_{length}"]
@@ -91,11 +91,11 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         last = {name: values[:, 0] for name, values in read.items()} | {"loss": fit.metrics["loss"][:, -1]}
         yield OF_MEMBER.at(length=length), last
         extremes = []
-        for key in member_keys(config, 700 + stage, config.extreme_draws):
+        for key in member_keys(config, 700 + stream, config.extreme_draws):
             drawn = eigenvalues(one, key, config.contexts)
             extremes.append((drawn.min(), drawn.max()))
         yield EXTREME.at(length=length), dict(zip(("smallest", "largest"), np.array(extremes).T))
-        spectra = [eigenvalues(one, key, config.contexts) for key in member_keys(config, 700 + stage)]
+        spectra = [eigenvalues(one, key, config.contexts) for key in member_keys(config, 700 + stream)]
         medians = [[np.median(log_kappa(of_member, gamma)) for gamma in config.gammas] for of_member in spectra]
         yield KAPPA.at(length=length), np.stack(medians)
         if length == shown_length(config.lengths):

@@ -44,7 +44,7 @@ def onset_times(record: Record, batch: int) -> np.ndarray:
     return half_drop_times(scaled_onsets(record, batch), binary.ONSET_STEPS(record), start, end)
 
 
-def waits(record: Record, batch: int) -> np.ndarray:
+def is_late(record: Record, batch: int) -> np.ndarray:
     """(M,) 1 for members of an onset ensemble whose half drop comes at least twice as late as the median's."""
     return late(onset_times(record, batch))
 
@@ -54,7 +54,7 @@ def plateau_levels(record: Record) -> np.ndarray:
     batch, steps = record.config["onset_batches"][0], binary.ONSET_STEPS(record)
     times, curves = onset_times(record, batch), scaled_onsets(record, batch)
     start, stop = 1.5 * np.median(times), 0.75 * np.minimum(times, steps[-1])[:, None]
-    plateau = np.where((steps >= start) & (steps <= stop) & (waits(record, batch) == 1)[:, None], curves, np.nan)
+    plateau = np.where((steps >= start) & (steps <= stop) & (is_late(record, batch) == 1)[:, None], curves, np.nan)
     return np.array([np.median(row[~np.isnan(row)]) if np.isfinite(row).any() else np.nan for row in plateau])
 
 
@@ -146,13 +146,13 @@ CLAIMS = (
     claim(
         "plateau_share",
         "At the published batch, 2048, most members drop together: fewer than half take twice the median time.",
-        lambda record: waits(record, 2048), at_most=0.5, where=" and 15", interval="wilson", **_ONCE, **_TRAININGS,
+        lambda record: is_late(record, 2048), at_most=0.5, where=" and 15", interval="wilson", **_ONCE, **_TRAININGS,
         published=("ten seeds wait", "Fig. 15 left"),
-        reason="most is more than half", control=lambda record: waits(record, 256),
+        reason="most is more than half", control=lambda record: is_late(record, 256),
     ),
     claim(
         "plateau_batch", "A smaller batch makes more of them wait (share at batch 256 less that at 2048).",
-        lambda record: waits(record, 256) - waits(record, 2048), at_least=0.0, where=" and 15 (this lab)",
+        lambda record: is_late(record, 256) - is_late(record, 2048), at_least=0.0, where=" and 15 (this lab)",
         **_ONCE, **_TRAININGS, reason="an ordering",
     ),
 )  # fmt: skip

@@ -21,7 +21,7 @@ def times(record: Record, heads: int) -> np.ndarray:
     return half_drop_times(curves, STEPS(record), zero, best)
 
 
-def waits(record: Record, heads: int) -> np.ndarray:
+def is_late(record: Record, heads: int) -> np.ndarray:
     """(M,) 1 for members whose half drop comes at least twice as late as the median's."""
     return late(times(record, heads))
 
@@ -63,13 +63,13 @@ CLAIMS = (
     claim(
         "two_heads_together",
         "Two heads drop together: at most a tenth of the members take twice the median time or longer (share).",
-        lambda record: waits(record, 2), at_most=0.1, reason="none of the ten published curves does", **_SHARE,
+        lambda record: is_late(record, 2), at_most=0.1, reason="none of the ten published curves does", **_SHARE,
         published=("none of ten waits", "Fig. 15 centre"),
-        control=lambda record: waits(record, 1),
+        control=lambda record: is_late(record, 1),
     ),
     claim(
         "one_head_waits", "One head waits more often than two (difference of the shares of members that wait).",
-        lambda record: waits(record, 1) - waits(record, 2), at_least=0.0, reason="an ordering", minimum_members=50,
+        lambda record: is_late(record, 1) - is_late(record, 2), at_least=0.0, reason="an ordering", minimum_members=50,
     ),
     # what fails at lab is the same training at paper
     claim(

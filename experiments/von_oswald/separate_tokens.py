@@ -115,7 +115,7 @@ def trainings(config: Config) -> Table:
 
 
 def _planned(config: Config, name: str) -> Training:
-    stage, (network, layout) = [*FIRST_LAYERS].index(name), _stack(config, name)
+    stream, (network, layout) = [*FIRST_LAYERS].index(name), _stack(config, name)
 
     def copying(params: dict, samples: Sample) -> dict[str, Array]:
         prompts = jax.tree.map(lambda leaf: leaf[: config.copy_tasks], samples.prompt)
@@ -126,9 +126,9 @@ def _planned(config: Config, name: str) -> Training:
     return planned(
         config,
         model(network, config, layout),
-        stream=stage,
+        stream=stream,
         members=members(config, name),
-        references={} if stage else references(config),
+        references={} if stream else references(config),
         variants=lambda _: {"zero": lambda prompts: jnp.zeros((prompts.x.shape[0], 1))},
         extra=copying,
     )

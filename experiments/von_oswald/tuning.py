@@ -134,15 +134,15 @@ def tunings(config: Networks) -> dict[str, After]:
 
 def after(
     config: Setting,
-    trained: Model,
+    network_model: Model,
     late: Callable[[Fits], dict[str, Any]],
     sampler_of: Callable[[Any, Any], Sampler] = lambda now, _: sampler(now),
     **options: Any,
 ) -> After:
     """``planned``, with options that take long to prepare or need other fits: references that are tuned first."""
     return After(
-        lambda fits: planned(config, trained, sampler_of=sampler_of, **options, **late(fits)),
-        trained.learner,
+        lambda fits: planned(config, network_model, sampler_of=sampler_of, **options, **late(fits)),
+        network_model.learner,
         lambda setting: sampler_of(config, setting),
     )
 

@@ -25,7 +25,7 @@ Path = Mapping[str, np.ndarray]
 
 def planned(
     config: Tasks,
-    trained: Model,
+    network_model: Model,
     optimizer: Callable[[Array], optax.GradientTransformation],
     *,
     keys: Array,
@@ -39,7 +39,7 @@ def planned(
 
     Args:
       config: the task distribution.
-      trained: the layer.
+      network_model: the layer.
       optimizer: ``rate -> transformation``; the rate is an argument of the program, which is compiled once for all.
       keys: (M,) member keys.
       rate: learning rate.
@@ -52,10 +52,10 @@ def planned(
 
     def loss(params: dict, key: Array, _: tuple) -> Array:
         samples = sampler(key, batch)
-        return squared_error(trained.learner(params)(samples.prompt), samples).mean()
+        return squared_error(network_model.learner(params)(samples.prompt), samples).mean()
 
     return Training(
-        lambda key, setting: trained.init(key) if starts is None else setting[1],
+        lambda key, setting: network_model.init(key) if starts is None else setting[1],
         loss,
         lambda setting: optimizer(setting[0]),
         keys,
@@ -64,7 +64,7 @@ def planned(
         measure_every=measure_every,
         measure=lambda params, *_: linear_attention_blocks(params),
         members_at_once=members_at_once(batch, 1),
-        learner=trained.learner,
+        learner=network_model.learner,
         sampler=lambda _: sampler,
     )
 

@@ -61,9 +61,9 @@ class Schedule(Members):
     curriculum_every: int = setting(2000, "steps between stages of the curriculum", at_least=1)
 
 
-def own_keys(config: Schedule, stage: int = 0) -> Array:
+def own_keys(config: Schedule, stream: int = 0) -> Array:
     """(M,) keys of the members ``first`` and on, whichever run has them."""
-    return member_keys(config, stage, config.first + config.members)[config.first :]
+    return member_keys(config, stream, config.first + config.members)[config.first :]
 
 
 Setting = dict[str, Any]
@@ -155,7 +155,7 @@ def planned(config: Schedule, network: GPT, length: int, offsets: bool) -> Train
     ``offsets`` every step draws the first row of position.
     """
     d, kinds, members = config.input_size, len(COVARIANCES), config.members
-    trained = model(network, length, d)
+    network_model = model(network, length, d)
 
     def sampler(setting: Setting) -> Sampler:
         return lambda key, tasks: training_tasks(key, tasks, length, setting, d)
@@ -177,9 +177,9 @@ def planned(config: Schedule, network: GPT, length: int, offsets: bool) -> Train
         "points": (length + 1) * ones,
     }
     return Training(
-        lambda key, _: trained.init(key), loss, lambda setting: optax.adam(warmed_up(setting["config"])),
+        lambda key, _: network_model.init(key), loss, lambda setting: optax.adam(warmed_up(setting["config"])),
         jnp.tile(own_keys(config), kinds), whole, steps=config.steps, measure_every=config.measure_every,
-        measure=measure, schedule=curriculum(config), learner=trained.learner, sampler=sampler,
+        measure=measure, schedule=curriculum(config), learner=network_model.learner, sampler=sampler,
         members_at_once=1 if jax.default_backend() == "cpu" else None,
     )  # fmt: skip
 

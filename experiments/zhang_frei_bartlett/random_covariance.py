@@ -97,8 +97,8 @@ FACTOR = quantity("exponential/{of}", "member", "bin", of=BY_BIN)
 def trainings(config: Config) -> Table:
     """The same layer under every distribution of the variances."""
     return {
-        name: planned(config, sampler=tasks(config, name), keys=member_keys(config, stage))
-        for stage, name in enumerate((*config.laws, SCALED))
+        name: planned(config, sampler=tasks(config, name), keys=member_keys(config, stream))
+        for stream, name in enumerate((*config.laws, SCALED))
     }
 
 
@@ -121,7 +121,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     loss, risk = theory.random_covariance_loss, theory.random_covariance_risk
     yield EDGES, np.array(BINS)
     yield LEAST_SQUARES, _least_squares(config)
-    for stage, name in enumerate(fits):
+    for stream, name in enumerate(fits):
         params = fits[name].params
         moments = theory.variance_moments(input_size=d, **variances(config, name))
         a, power = np.asarray(product(params), np.float64), moments[0].sum()
@@ -142,18 +142,18 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         }
         yield "facts", {name: exact}
         if name != SCALED:
-            yield RISK.at(training=name), _risks(config, name, params, 900 + stage) / power
+            yield RISK.at(training=name), _risks(config, name, params, 900 + stream) / power
         if name == "exponential":
             response = _conditional(config, tasks(config, name), params, member_keys(config, 950))
             yield SLOPE, {one: response[one] for one in SLOPES}
             yield FACTOR, {one: response[one] for one in BY_BIN}
 
 
-def _risks(config: Config, name: str, params: dict, stage: int) -> np.ndarray:
+def _risks(config: Config, name: str, params: dict, stream: int) -> np.ndarray:
     """(M, lengths, scales) mean squared errors of the network; only Exp(1) is tested at every scale."""
     scales = np.asarray(config.scales if name == "exponential" else (1.0,))
     learners = lambda params: {"trained": partial(predictions, params)}  # noqa: E731
-    keys, risks = member_keys(config, stage), []
+    keys, risks = member_keys(config, stream), []
     for length in config.test_lengths:
 
         def scaled(scale: Array, length: int = length) -> Sampler:

@@ -66,17 +66,17 @@ ERROR = quantity(
 def trainings(config: Config) -> Table:
     """The same layer on both covariances."""
     return {
-        training: planned(shift.training_config(config, training), keys=member_keys(config, stage))
-        for stage, training in enumerate(TRAININGS)
+        training: planned(shift.training_config(config, training), keys=member_keys(config, stream))
+        for stream, training in enumerate(TRAININGS)
     }
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Each layer on sampled prompts of every shift, and the closed forms of what it learned."""
     layer = lsa(len(config.spectrum), config.init_scale)
-    for stage, (training, families) in enumerate(TRAININGS.items()):
+    for stream, (training, families) in enumerate(TRAININGS.items()):
         one, params = shift.training_config(config, training), fits[training].params
-        a, keys = np.asarray(product(params), np.float64), member_keys(config, 900 + stage)
+        a, keys = np.asarray(product(params), np.float64), member_keys(config, 900 + stream)
         error = ERROR.at(training=training)
         yield PRODUCT.at(training=training), a
         yield error.at(of="trained"), _errors(one, families, layer.learner, params, keys, config.risk_tasks)

@@ -121,7 +121,7 @@ def _identified(
     units, on = setting.units, setting.battery
     n, d = on.x.shape[1:]
     trial = training_prompts(on, units)
-    exact: int | None = None
+    first_degree: int | None = None
     members, parts, prints, predictions, spacings = [], [], [], [], []
     for i, learner in enumerate(many):
         name = f"learner {i}" + (f" ({learner.__name__})" if hasattr(learner, "__name__") else "")
@@ -134,7 +134,7 @@ def _identified(
         responses, at = answers(ask, on, setting.turns), at_factors(ask, setting)
         members.append(one_member(ask, parts[-1], setting, True, max(EXACT, ROUNDINGS * spacings[-1]), responses, at))
         predictions.append((responses.raw[JUDGE], responses.mean[JUDGE], at(2.0, 2.0)[1].mean))
-        exact = degree(ask, on) if i == 0 else exact
+        first_degree = degree(ask, on) if i == 0 else first_degree
     verdict, family = verdict_of(members, list(dict.fromkeys([*setting.families, "zero"])))  # which needs no fit
     graded: dict[str, Any] = {}
     bound = max(EXACT, ROUNDINGS * max(spacings))
@@ -145,5 +145,5 @@ def _identified(
     grid = units.eigenvalue * prints[0]["grid"]
     r, spread = (np.stack([one[name] for one in prints]) for name in ("r", "spread"))
     judged = Judged(on.plain.eigenvalues[JUDGE], on.plain.weights[JUDGE], *map(np.stack, zip(*predictions)))
-    graded |= {"degree": exact}
+    graded |= {"degree": first_degree}
     return Identified(verdict, family, members, graded, (grid, r, spread), units, asked_for, max(spacings), judged)

@@ -17,13 +17,13 @@ EQUAL = 0.01
 """Fits whose predictions differ by less, relative, in 95 % of contexts, belong together."""
 
 LEFT, CHANCE = 0.06, 0.01
-"""Asymmetry that training leaves where the algorithm is symmetric is below this (4 to 5 % were seen). Below it a
-preconditioner is named where couplings of no preferred form look as symmetric with this probability at most."""
+"""Training leaves at most ``LEFT`` of asymmetry in a symmetric algorithm (4 to 5 % were seen). Below ``LEFT`` a
+preconditioner is named only if random couplings look this symmetric with probability ``CHANCE`` or less."""
 
 FLEXIBLE = 4
-NEAR, NEARER, TENTH = 0.005, 0.01, 0.1
+NEAR, NEAR_IF_FLEXIBLE, TENTH = 0.005, 0.01, 0.1
 """A larger model replaces one whose residual is above ``NEAR``; one of ``FLEXIBLE`` numbers or more (it approximates
-almost anything) above ``NEARER``; or, with fewer, where it leaves less than a tenth of more than ``ROUNDING``."""
+almost anything) above ``NEAR_IF_FLEXIBLE``; or, with fewer, above ``ROUNDING`` where it leaves less than a tenth."""
 ROUNDING = 3e-4
 
 BEYOND, FAR_BEYOND, FOLLOWS = 1.5, 2.0, 0.5
@@ -137,7 +137,7 @@ def improves(larger: Fit, smaller: Fit, noise: float, deviation: float = 0.0) ->
     if larger.beyond > max(FOLLOWS * smaller.beyond, NEAR):
         return False
     flexible, gained = larger.model.size >= FLEXIBLE, smaller.residual - larger.residual
-    if smaller.residual > max(deviation, max(NEARER, 3 * noise) if flexible else NEAR):
+    if smaller.residual > max(deviation, max(NEAR_IF_FLEXIBLE, 3 * noise) if flexible else NEAR):
         return gained > max(SHARE * smaller.residual, LEAST)
     return not flexible and smaller.residual > max(ROUNDING, deviation) and larger.residual < TENTH * smaller.residual
 
@@ -187,8 +187,8 @@ def remaining(fits: Sequence[Fit], noise: float, deviation: float = 0.0) -> list
 
 def better(best: Fit, other: Fit) -> bool:
     """Whether the best of two models of one size leaves so much less that the other is none."""
-    left = other.residual - best.residual
-    return left > max(SHARE * other.residual, LEAST) or (
+    gained = other.residual - best.residual
+    return gained > max(SHARE * other.residual, LEAST) or (
         other.residual > ROUNDING and best.residual < TENTH * other.residual
     )
 

@@ -11,7 +11,7 @@ from icl_lab.identify.asking import Floats
 from icl_lab.identify.probes import Battery
 
 FILTER = ("linear_labels", "linear_query", "permutation", "example_rotation")
-CENTRED = ("linear_labels", "linear_query", "permutation", "centred_rotation")
+CENTRED_FILTER = ("linear_labels", "linear_query", "permutation", "centred_rotation")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,7 +165,7 @@ def filtered(response: Response, steps: int, part: str = "plain") -> Predict:
 def centred(family: Family, *, add_mean: bool) -> Family:
     """The same filters of centred inputs and labels; with ``add_mean`` the mean of the labels is added."""
     name = "centred {}" + (" + mean" if add_mean else "")
-    return _moved(family, name, "centred", add_mean, needs=CENTRED, filters="centred")
+    return _moved(family, name, "centred", add_mean, needs=CENTRED_FILTER, filters="centred")
 
 
 def with_intercept(family: Family) -> Family:
@@ -173,7 +173,7 @@ def with_intercept(family: Family) -> Family:
 
     They have no ``centred_rotation``: the context alone, moved by a vector, moves the query's place in it.
     """
-    return _moved(family, "{} with an intercept", "shifted", True, needs=CENTRED[:3])
+    return _moved(family, "{} with an intercept", "shifted", True, needs=CENTRED_FILTER[:3])
 
 
 def _moved(family: Family, called: str, part: str, add_mean: bool, **options: Any) -> Family:

@@ -26,7 +26,7 @@ def gd(l: Floats, steps: int, *rates: Floats) -> Floats:  # noqa: E741
 
 
 def heavy_ball(l: Floats, steps: int, e: Floats, m: Floats) -> Floats:  # noqa: E741
-    """U <- m u + l r, r <- r - e u."""
+    """Repeats u <- m u + l r, r <- r - e u."""
     r, u = np.ones_like(l), np.zeros_like(l)
     for _ in range(steps):
         u = m * u + l * r
@@ -35,7 +35,7 @@ def heavy_ball(l: Floats, steps: int, e: Floats, m: Floats) -> Floats:  # noqa: 
 
 
 def nesterov(l: Floats, steps: int, e: Floats, m: Floats) -> Floats:  # noqa: E741
-    """A = r + m (r - before), r <- a (1 - e l)."""
+    """Repeats a = r + m (r - before), r <- a (1 - e l)."""
     before = r = np.ones_like(l)
     for _ in range(steps):
         before, r = r, (r + m * (r - before)) * (1 - e * l)

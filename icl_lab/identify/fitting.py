@@ -11,9 +11,8 @@ from icl_lab.identify.asking import Floats
 from icl_lab.identify.family import Key, Model, Parameter
 from icl_lab.identify.probes import Battery, Rows, Spectrum
 
-ROBUST = 0.02
+SQUARED_UP_TO = 0.02
 """Relative error of a context beyond which it counts in proportion, not squared: medians judge the fit."""
-
 
 GAIN = (0.95, 1.05)
 """Predictions are those of an algorithm up to a factor in between: training leaves one, and no name depends on it."""
@@ -55,7 +54,7 @@ class Fit:
     @property
     def training(self) -> float:
         """The residual on training prompts alone, which every other judged context is."""
-        return float(np.median(self.errors[::2])) if self.errors is not None else self.residual
+        return float(np.median(self.errors[::2]))
 
 
 def judged(found: "Found", on: Battery, mean: Floats, f: Floats, raw: bool) -> Fit:
@@ -94,8 +93,8 @@ def fitted(
 ) -> Found:  # fmt: skip
     """The best of all starts: random ones, and those that smaller models give; of few, and few steps (``roughly``).
 
-    The cost is sum over contexts of sqrt(1 + (relative error / ROBUST)^2). A gain within ``bounds`` is fitted along,
-    unless the model contains a scale.
+    The cost is sum over contexts of sqrt(1 + (relative error / SQUARED_UP_TO)^2). A gain within ``bounds`` is fitted
+    along, unless the model contains a scale.
     """
     low, high = _box(model, bounds)
     rng, size = np.random.default_rng([0, zlib.crc32(repr(model.key).encode())]), model.size
@@ -196,7 +195,7 @@ def _cost_and_slopes(model: Model, on: Battery, target: Floats, norms: Floats, z
         jacobian = gain[:, None] * (g[:, 1:] - g[:, :1]) / width
         jacobian = np.concatenate([jacobian, g[:, :1]], 1) if free else jacobian
         jacobian = np.clip(jacobian / (norms if norms.ndim == 2 else norms[:, None]), -1e12, 1e12)  # (S, P', C, Q)
-    scale = np.sqrt(1 + (miss**2).sum(-1) / ROBUST**2)  # (S, C)
+    scale = np.sqrt(1 + (miss**2).sum(-1) / SQUARED_UP_TO**2)  # (S, C)
     weight = np.repeat(1 / scale, queries, 1)
     jacobian, miss = jacobian.reshape(s, z.shape[1], -1), miss.reshape(s, -1)
     weighted = jacobian * weight[:, None]

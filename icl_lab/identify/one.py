@@ -31,33 +31,33 @@ def one_member(
     answers on the battery, where they are known already, and ``at`` is ``at_factors`` of it.
     """
     at = at or at_factors(ask, setting)
-    found = found or answers(ask, setting.battery, setting.turns)
-    asymmetry = float(np.median(found.asymmetry))
-    member = partial(Member, asymmetry=asymmetry, noise=found.noise)
-    if float(np.sqrt((found.raw**2).mean())) < decision.ZERO:
+    responses = found or answers(ask, setting.battery, setting.turns)
+    asymmetry = float(np.median(responses.asymmetry))
+    make_member = partial(Member, asymmetry=asymmetry, noise=responses.noise)
+    if float(np.sqrt((responses.raw**2).mean())) < decision.ZERO:
         reason, most = "predictions are below .001 labels", decision.DEVIATIONS[-1]
-        return member(
+        return make_member(
             verdict="identified", family="zero", equals=("zero",), residual=0.0, reason=reason, stability=most
         )
-    found = with_mixed_examples(ask, found, setting)
+    responses = with_mixed_examples(ask, responses, setting)
     out = refusal.excluded(about, setting.families, asymmetry, exact, setting.battery.tasks is not None)
-    fits, free, unfitted = all_fits(found, [name for name in setting.families if name not in out], setting)
-    on, responses = at(decision.BEYOND, decision.BEYOND)
-    fits = [dataclasses.replace(fit, beyond=_miss(fit, responses, on)) for fit in fits]
-    fits, collapsed = _without_collapsed(fits, out, found, setting)
+    fits, free, unfitted = all_fits(responses, [name for name in setting.families if name not in out], setting)
+    on, far_responses = at(decision.BEYOND, decision.BEYOND)
+    fits = [dataclasses.replace(fit, beyond=_miss(fit, far_responses, on)) for fit in fits]
+    fits, collapsed = _without_collapsed(fits, out, responses, setting)
     out |= collapsed
     best: dict[str, Fit] = {}
     for fit in sorted(fits, key=lambda fit: fit.residual):
         best.setdefault(fit.model.family, fit)
-    rivals = {decision.described(fit): fit.residual for fit in best.values()}
-    member = partial(member, free=free, rivals=rivals, ladder=decision.ladder(fits), unfitted=unfitted, excluded=out)
-    decided = stability.decide(fits, found.noise)
-    refused = partial(_refused, member, fits, out, found, asymmetry, about, free, setting)
+    rivals, ladder = {decision.described(fit): fit.residual for fit in best.values()}, decision.ladder(fits)
+    make_member = partial(make_member, free=free, rivals=rivals, ladder=ladder, unfitted=unfitted, excluded=out)
+    decided = stability.decide(fits, responses.noise)
+    refused = partial(_refused, make_member, fits, out, responses, asymmetry, about, free, setting)
     if not decided.names:
         return refused()
     forced = refusal.evidence(about, asymmetry, setting.battery.q.shape[2], exact)
     bare = any(fit.model.scaled and not fit.model.parameters for fit in decided.fits)  # zero, mean, last label
-    decisions = {} if forced or bare else stability.decisions(fits, found, setting.battery)
+    decisions = {} if forced or bare else stability.decisions(fits, responses, setting.battery)
     holders = containers(setting.families)
     inside = {name: {one for one, held in holders.items() if name in held} for name in setting.families}
     kept = {
@@ -74,26 +74,26 @@ def one_member(
                       if not decision.together(fit, decided.fits[0])), decided.fits[-1])  # fmt: skip
         rival = best.get(rival.model.family, rival)
         spectra, first = setting.battery.take(JUDGE).plain.eigenvalues, decided.fits[0]
-        cause = decision.differ_most(first, rival, found.mean[JUDGE], spectra) if rival is not first else (
+        cause = decision.differ_most(first, rival, responses.mean[JUDGE], spectra) if rival is not first else (
             f"{decision.described(first)} is {first.residual:.3f} away, and deviations of .01 leave no name"
         )  # fmt: skip
-        return member(
+        return make_member(
             verdict="not separable", equals=wavering, residual=decided.fits[0].residual, reason=cause, trials=trials,
             stability=max(lasting.values(), default=0.0), fits=tuple(fits),
         )  # fmt: skip
-    named = numbers.fit_of(stable[0], decided, found.noise) or decided.fits[0]
+    named = numbers.fit_of(stable[0], decided, responses.noise) or decided.fits[0]
     if named.model.size > 1 and not named.raw:
         away, factor = named.beyond, decision.BEYOND
         if named.model.size >= decision.FLEXIBLE and away <= decision.NAMED:
             factor = decision.FAR_BEYOND
-            on, responses = at(factor, factor)
-            away = _miss(named, responses, on)
+            on, far_responses = at(factor, factor)
+            away = _miss(named, far_responses, on)
         if away > decision.NAMED:
             return refused(f"a filter that {decision.described(named)} approximates: it is {named.residual:.3f} away "
                            f"in training, {away:.3f} on inputs times {factor:g}")  # fmt: skip
     limits, doubled = _range(at, named, tuple(best.values())) if ranges else ((None, None), {})
-    steps, intervals, loose = numbers.scatter(named, stable[0], decisions, inside, found.noise, setting)
-    return member(
+    steps, intervals, loose = numbers.scatter(named, stable[0], decisions, inside, responses.noise, setting)
+    return make_member(
         verdict="identified", family=stable[0], equals=stable, steps=steps, residual=named.residual,
         parameters={k: v for k, v in numbers.reported(named, setting).items() if k not in loose}, intervals=intervals,
         gain=None if named.model.scaled else named.gain, stability=lasting[stable[0]], range=limits[0],
@@ -146,7 +146,7 @@ def all_fits(
     where fits are made ``roughly``. ``gain`` says that predictions may have one.
     """
     chosen, asymmetry = [setting.families[name] for name in names], float(np.median(found.asymmetry))
-    fit, judge = setting.battery.take(FIT), setting.battery.take(JUDGE)
+    fit_on, judge_on = setting.battery.take(FIT), setting.battery.take(JUDGE)
     kinds = {family.filters for family in chosen} - {""}
     free = min((_free(found, setting.battery, kind) for kind in sorted(kinds)), default=float("nan"))
     fits: list[Fit] = []
@@ -162,9 +162,9 @@ def all_fits(
             unfitted[family.name] = None
             continue
         target = found.raw if family.raw else found.mean
-        best = fitted(model, fit, target[FIT], known, GAIN if gain else (1.0, 1.0), roughly)
+        best = fitted(model, fit_on, target[FIT], known, GAIN if gain else (1.0, 1.0), roughly)
         known[model.key] = best.theta
-        fits.append(judged(best, judge, found.mean[JUDGE], found.raw[JUDGE], family.raw))
+        fits.append(judged(best, judge_on, found.mean[JUDGE], found.raw[JUDGE], family.raw))
     return fits, free, tuple(unfitted)
 
 
@@ -172,7 +172,7 @@ def _enough(best: Fit, raw: bool, free: float, noise: float) -> bool:
     """Whether no model of many numbers could replace the best of the smaller ones."""
     if raw:
         return best.on_raw <= decision.EQUAL
-    close = best.residual <= max(decision.NEARER, 3 * noise)
+    close = best.residual <= max(decision.NEAR_IF_FLEXIBLE, 3 * noise)
     return close or best.residual - 0.8 * free <= max(decision.SHARE * best.residual, decision.LEAST)
 
 
@@ -207,7 +207,7 @@ def _without_collapsed(
 
 
 def _refused(
-    member: partial, fits: list[Fit], out: Mapping[str, str], responses: Answers, asymmetry: float,
+    make_member: partial, fits: list[Fit], out: Mapping[str, str], responses: Answers, asymmetry: float,
     about: Mapping[str, float], free: float, setting: Setting, description: str = "",
 ) -> Member:  # fmt: skip
     """None of these, with the nearest of all families, also of those that are excluded."""
@@ -215,13 +215,13 @@ def _refused(
     others, _, _ = all_fits(responses, names, setting, roughly=True)
     nearest = refusal.nearest([*fits, *others], asymmetry)
     far = [fit for fit in fits if fit.residual > decision.NAMED and fit.model.size < 2 and not fit.model.scaled]
-    fit_on, judge, wide = setting.battery.take(FIT), setting.battery.take(JUDGE), (-20.0, 20.0)
+    fit_on, judge_on, wide = setting.battery.take(FIT), setting.battery.take(JUDGE), (-20.0, 20.0)
     again = [(fitted(fit.model, fit_on, responses.mean[FIT], {}, wide, roughly=True), fit.raw) for fit in far]
-    multiples = [judged(one, judge, responses.mean[JUDGE], responses.raw[JUDGE], raw) for one, raw in again]
+    multiples = [judged(one, judge_on, responses.mean[JUDGE], responses.raw[JUDGE], raw) for one, raw in again]
     multiple = refusal.nearest(multiples, asymmetry)
     reason = refusal.reason(nearest, multiple, out, asymmetry, about, free, description)
     best = {fit.model.family: fit for fit in sorted([*others, *fits], key=lambda fit: -fit.residual)}
-    return member(
+    return make_member(
         verdict="none of these", residual=refusal.distance(nearest, asymmetry), reason=reason, fits=tuple(fits),
         nearest=decision.described(nearest) if nearest else None, closest=nearest,
         trials=refusal.trials(best, out, stability.decide(fits, responses.noise), (), {}),

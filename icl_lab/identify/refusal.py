@@ -52,32 +52,32 @@ def nearest(fits: Sequence[Fit], asymmetry: float) -> Fit | None:
 
 def reason(
     near: Fit | None, multiple: Fit | None, out: Mapping[str, str], asymmetry: float, about: Mapping[str, float],
-    free: float, said: str = "",
+    free: float, description: str = "",
 ) -> str:  # fmt: skip
     """Why no family is named: what the learner breaks, the nearest algorithm, how far it is and what excludes it.
 
-    ``said`` stands in the place of the nearest, where a family is near but no name.
+    ``description`` stands in the place of the nearest, where a family is near but no name.
     """
     broken = [part for part in (*FILTER, "odd_labels") if grade(about.get(part, np.nan)) == "no"]
-    first, said = said, f"not {', not '.join(broken)}; " if broken else ""
+    prefix = f"not {', not '.join(broken)}; " if broken else ""
     if asymmetry > decision.ASYMMETRY:
-        said = f"asymmetry {asymmetry:.2f} is above {decision.ASYMMETRY}; {said}"
+        prefix = f"asymmetry {asymmetry:.2f} is above {decision.ASYMMETRY}; {prefix}"
     if near is None:
-        return f"{said}no family has this structure"
+        return f"{prefix}no family has this structure"
     away, training = distance(near, asymmetry), float(np.median(near.errors[::2]))
-    description = first or f"the nearest, {decision.described(near)}, is {away:.3f} away"
-    if not first and asymmetry <= decision.ASYMMETRY and abs(training - away) > 0.2 * away:
+    middle = description or f"the nearest, {decision.described(near)}, is {away:.3f} away"
+    if not description and asymmetry <= decision.ASYMMETRY and abs(training - away) > 0.2 * away:
         bar = f", where a name may leave {decision.NAMED}" if away <= decision.NAMED < training else ""
-        description += f" ({training:.3f} on training prompts{bar})"
-    if not first and near.model.family in out:
-        description += f"; excluded, since {out[near.model.family]}"
+        middle += f" ({training:.3f} on training prompts{bar})"
+    if not description and near.model.family in out:
+        middle += f"; excluded, since {out[near.model.family]}"
     if multiple is not None and distance(multiple, asymmetry) < away:
-        description += (
+        middle += (
             f"; {multiple.gain:.3g} times {decision.described(multiple)} is {distance(multiple, asymmetry):.3f} away"
         )
     roughly = f"; roughly {decision.described(near)}" if decision.NAMED < away <= decision.ROUGHLY else ""
     bound = f"; a filter of any form: {free:.3f}" if free < away and asymmetry <= decision.ASYMMETRY else ""
-    return f"{said}{description}{roughly}{bound}"
+    return f"{prefix}{middle}{roughly}{bound}"
 
 
 def trials(

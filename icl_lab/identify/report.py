@@ -157,7 +157,7 @@ class Identified:
         return lines
 
     def fingerprint(self) -> tuple[dict[str, Any], dict[str, Floats]]:
-        """What ``plot`` draws, to be saved: words (plain JSON values) and arrays (``fingerprint.draw``).
+        """What ``plot`` draws, to be saved: words (plain JSON values) and arrays (``picture.draw``).
 
         Of the agreeing members (of all where none agree): ``residual`` and ``doubled`` (F,), medians of every family's
         best fitted model on training prompts and on inputs twice as large, over the members that have one (``families``

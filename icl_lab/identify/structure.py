@@ -42,7 +42,7 @@ def structure(ask: Ask, on: Battery, seed: int) -> dict[str, float]:
     ``one_step``: the answer to a sum of context inputs, with the same labels and query, is the sum of the answers.
     """
     rng = np.random.default_rng([seed, 1])
-    x, y, q = (np.repeat(part[::2], 2, 0) for part in (on.x, on.y, on.q[:, 0]))
+    x, y = (np.repeat(part[::2], 2, 0) for part in (on.x, on.y))
     q = on.q[::2, :2].reshape(-1, on.q.shape[2])
     count, n, d = x.shape
     norm = np.sqrt((q**2).sum(1).mean() / d)

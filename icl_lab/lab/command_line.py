@@ -80,7 +80,8 @@ def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
 
 
 def _imported(experiment: Experiment) -> Experiment:
-    """The experiment of the module by its name, which what is shown imports, in place of the copy of ``python -m``."""
+    """``python -m`` runs the binary as ``__main__``; ``<figure>_shown`` imports it again under its own name. Returns
+    the EXPERIMENT of that second module, so both use one object."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is None or spec.name != f"experiments.{experiment.name}":
         return experiment

@@ -165,7 +165,7 @@ def usable(folder: Path) -> Record | None:
         return None
 
 
-def warn_of_settings(record: Record, folder: Path) -> None:
+def warn_of_settings(record: Record, folder: Path, instead: str = "--overwrite of its binary does it again") -> None:
     """Says where a finished run was computed under other settings of JAX than those of this process."""
     if different := provenance.other_settings(record.provenance.get("precision") or {}):
-        log.warning("%s holds a finished run under %s; --overwrite of its binary does it again", folder, different)
+        log.warning("%s holds a finished run under %s; %s", folder, different, instead)

@@ -24,8 +24,8 @@ EFFORT = {"smoke": "little", "quick": "some"}
 """How hard XLA works on the programs of presets that are compilation for a large part."""
 PRINTED = ("lab", "paper")
 """Presets whose figures are also written as PDF; fonts and all, that takes as long as the pixels and a second more."""
-ASKED: Any = object()
-"""Stands for what is in the module of the binary's name and ``_shown`` until it is asked for:"""
+UNREAD: Any = object()
+"""Default of claims and figures: they are read from ``<figure>_shown.py`` when first used."""
 LAZY = ("claims", "figures")
 OLDER = {"run", "axes", "parts", "learners", "quick"}
 """Arguments of a former release."""
@@ -72,8 +72,8 @@ class Experiment:
     trainings: Callable[[Any], Table] = lambda config: {}
     constraints: tuple[Constraint, ...] = ()
     check: Callable[[Any], None] = lambda config: None
-    claims: tuple[Claim, ...] = dataclasses.field(default_factory=lambda: ASKED)
-    figures: Callable[[Record], dict[str, Figure]] = dataclasses.field(default_factory=lambda: ASKED)
+    claims: tuple[Claim, ...] = dataclasses.field(default_factory=lambda: UNREAD)
+    figures: Callable[[Record], dict[str, Figure]] = dataclasses.field(default_factory=lambda: UNREAD)
     finding: str = ""
     unused: tuple[str, ...] = ()
     feeds_others: bool = False
@@ -94,8 +94,8 @@ class Experiment:
 
     def __post_init__(self):
         for name in LAZY:
-            if vars(self)[name] is ASKED:
-                object.__delattr__(self, name)  # so that it is asked for below
+            if vars(self)[name] is UNREAD:
+                object.__delattr__(self, name)  # read from ``<figure>_shown.py`` when first used
         if "claims" in vars(self):
             check_claims(self.name, self.claims)
 

@@ -10,9 +10,9 @@ from icl_lab.prompts.corpus import source_files
 
 ROOTS = ("icl_lab", "experiments")
 MACHINERY = "icl_lab.lab"
-"""The room that carries a run out and decides no number; of it count only"""
+"""The room that carries a run out and decides no number, but for ``NUMBERS``."""
 NUMBERS = ("icl_lab.lab.flags", "icl_lab.lab.trainings")
-"""the modules that do: ``flags.arguments`` makes settings, ``trainings`` says what is trained after what."""
+"""Those that decide numbers: ``flags.arguments`` makes settings, ``trainings`` says what is trained after what."""
 
 
 def texts(home: Path) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import inspect
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -90,8 +91,10 @@ def train(
     trained.check_options(options, train)
     call = {"network": network, "sampler": sampler, **options}
     if folder is None:
-        for option, value in {"name": name, "overwrite": overwrite, "keep": keep}.items():
-            if value:
+        given = {"name": name, "overwrite": overwrite, "keep": keep}
+        given |= {"checkpoint_seconds": checkpoint_seconds, "keep_dtype": keep_dtype}
+        for option, value in given.items():
+            if value != inspect.signature(train).parameters[option].default:
                 raise ValueError(f"{option}={value!r} is of a training that is kept; give folder= too")
         result = trained.carried_out(training(**call), call, progress=progress, mesh=trained.mesh_of(devices))
         return Keepable(*result)
@@ -117,10 +120,11 @@ def train(
         started, place = time.monotonic(), folder / "checkpoints"
         run = {"experiment": NAME, "config": config, "precision": precision(), "steps": planned.steps}
         checkpoints.begin(place, run, over=overwrite, instead=INSTEAD)
-        code = code_version(source_version(""))
+        code = code_version(source_version(""))  # of no module: any edit of the laboratory makes a checkpoint stale
         fingerprint = digest([NAME, config, code, jax.default_backend(), checkpoints.FORMAT])
-        state = (Checkpoint if record is None else _State)(place / STAGE, fingerprint, checkpoint_seconds)
-        snapshots = _Snapshots(state, place / "kept", planned, keep, keep_dtype)
+        kind = Checkpoint if record is None else _RequiredCheckpoint
+        checkpoint = kind(place / STAGE, fingerprint, checkpoint_seconds)
+        snapshots = _Snapshots(checkpoint, place / "kept", planned, keep, keep_dtype)
         with stopping.held():
             result = trained.carried_out(planned, call, progress=progress, resume=snapshots, mesh=mesh)
         outcome = own_record.record_of(result.fit, planned, call, config, time.monotonic() - started)
@@ -133,7 +137,7 @@ def train(
         return Keepable(*result)
 
 
-class _State(Checkpoint):
+class _RequiredCheckpoint(Checkpoint):
     """The state with which a finished training ended; without it no more steps can be taken."""
 
     def load(self, like: Callable[[], Any]) -> Any:
@@ -148,23 +152,24 @@ class _State(Checkpoint):
 class _Snapshots:
     """A place for the state, which also keeps the parameters at some measurements, in a file each."""
 
-    def __init__(self, state: Checkpoint, folder: Path, planned: Training, about: int, kind: str):
-        self.state, self.folder, self.kind, self.every = state, folder, kind, planned.measure_every or planned.steps
+    def __init__(self, checkpoint: Checkpoint, folder: Path, planned: Training, about: int, kind: str):
+        self.checkpoint, self.folder, self.kind = checkpoint, folder, kind
+        self.every = planned.measure_every or planned.steps
         self.stride = max(1, round(planned.steps / self.every / about)) if about else 0
         self.done = 0  # measurements behind the first
 
     def load(self, like: Callable[[], Any]) -> Any:
         """As ``Checkpoint.load``."""
-        tree = self.state.load(like)
+        tree = self.checkpoint.load(like)
         if tree is None:
             self.clear()
-            self.done = -1
+            self.done = -1  # the measurement at step 0 is still to be saved
         else:
             self.done = len(tree["metrics"]["train_loss"][0]) - 1
         return tree
 
     def save(self, tree: Callable[[], Any], finished: bool) -> None:
-        """As ``Checkpoint.save``, which may be where the process stops."""
+        """Writes the snapshot first, since ``Checkpoint.save`` may end the process."""
         self.done += 1
         if self.stride and (finished or self.done % self.stride == 0):
             state = tree()["state"]
@@ -172,7 +177,7 @@ class _Snapshots:
             named = {place: leaf.astype(self.kind) for place, leaf in own_record.by_place(params).items()}
             self.folder.mkdir(parents=True, exist_ok=True)
             records.write_atomically(self.folder / f"{self.done * self.every}.npz", records.npz(named))
-        self.state.save(tree, finished)
+        self.checkpoint.save(tree, finished)
 
     def read(self) -> dict[str, Any]:
         """All that is kept, by stage and place."""
@@ -212,8 +217,8 @@ def _measured_as_before(planned: Training, folder: Path) -> Training:
     """A training that goes on is measured every so many steps as it was before, where none are given."""
     config = checkpoints.of(folder / "checkpoints").get("config", {})
     with contextlib.suppress(RecordError):
-        config = records.load(folder, arrays=False).config
-    every = config.get("measure_every")
+        config = records.read_json(folder / "config.json")
+    every = config.get("measure_every") if isinstance(config, dict) else None
     return dataclasses.replace(planned, measure_every=every) if isinstance(every, int) else planned
 
 
@@ -228,7 +233,7 @@ def _found(folder: Path, config: dict[str, Any], steps: int) -> Record | None:
     """The finished training in a folder, None where there is none.
 
     Raises:
-      RecordError: where it, or one that is not finished, is another one, or has more steps.
+      RecordError: where the finished training is another one, or this one, finished or not, already has more steps.
     """
     record = execution.usable(folder)
     if record is not None:
@@ -241,5 +246,5 @@ def _found(folder: Path, config: dict[str, Any], steps: int) -> Record | None:
     if steps < most and steps != finished:
         raise RecordError(f"{folder} holds this training with {most} steps; allowed is that many, or more")
     if record is not None:
-        execution.warn_of_settings(record, folder)
+        execution.warn_of_settings(record, folder, "overwrite=True does it again")
     return record

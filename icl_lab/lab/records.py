@@ -23,7 +23,7 @@ LOG = "log.txt"
 FILES = ("params.npz", "arrays.npz", "config.json", "provenance.json", "record.json")
 WRITING, WRITTEN = ".record.writing", ".record.written"
 DRAWING = ".drawing-"
-INSTEAD = ("give this one another --outdir, or --wait for it", "choose an --outdir on a disk of this machine")
+LOCKED = ("give this one another --outdir, or --wait for it", "choose an --outdir on a disk of this machine")
 _CONTENT = dict.fromkeys(("experiment", "preset", "config", "arrays"), str) | {
     "metrics": dict,
     "claims": list,
@@ -167,7 +167,7 @@ def set_record_aside(folder: Path) -> list[Path]:
 
 
 @contextmanager
-def locked(folder: Path, wait: bool = False, instead: tuple[str, str] = INSTEAD) -> Iterator[None]:
+def locked(folder: Path, wait: bool = False, instead: tuple[str, str] = LOCKED) -> Iterator[None]:
     """Holds the run folder for one process, and ends what a killed one began there to write.
 
     The lock goes with the process, however it ends.

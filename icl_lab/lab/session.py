@@ -69,7 +69,7 @@ class Session:
         return result
 
     def checkpoint(self, stage: str) -> Checkpoint:
-        """Where a stage that is no training keeps ``{"state": pytree, "metrics": arrays}`` after each piece."""
+        """Where a stage, a training (``fit``) or other work, keeps ``{"state": pytree, "metrics": arrays}``."""
         fingerprint = digest([self.fingerprint, stage])
         return Checkpoint(self.folder / "checkpoints" / stage, fingerprint, self.checkpoint_seconds)
 

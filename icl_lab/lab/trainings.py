@@ -57,7 +57,7 @@ class Fits(Mapping[str, Any]):
       table: the trainings by stage.
       fit: carries one out, ``(stage, training) -> Fit``.
       bar: ``(label, total)`` -> a context of ``advance(done, total)``, for work that is no training.
-      given: loaded parameters pass through here; anchors change their last bits.
+      perturbed: what anchors do to loaded parameters: they change the last bits. Other runs take them as they are.
       checkpoint: by name, where work that is no training keeps its state.
     """
 
@@ -67,10 +67,10 @@ class Fits(Mapping[str, Any]):
         fit: Callable[[str, Training], Fit],
         *,
         bar: Callable[[str, int], AbstractContextManager[Callable[..., None]]] = unseen,
-        given: Callable[[Any], Any] = lambda params: params,
+        perturbed: Callable[[Any], Any] = lambda params: params,
         checkpoint: Callable[[str], Any] = lambda name: Unkept(),
     ):
-        self.bar, self.given, self.checkpoint = bar, given, checkpoint
+        self.bar, self.perturbed, self.checkpoint = bar, perturbed, checkpoint
         self._table, self._fit = table, fit
         self._done: dict[str, Fit | None] = {}
         self._planned: dict[str, Training] = {}

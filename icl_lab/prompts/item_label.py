@@ -196,12 +196,12 @@ def item_label_classification(
         any_class = _rank_draw(law, jnp.concatenate([label_draw, choice[2:3]]), distinct_labels)  # (N + 1, B)
         if distinct_labels:
             label = _distinct(label_draw, law.labels, n // copies)
-            group_class = label + labels * _whole(class_draw, pool // labels)
+            group_class = label + labels * _uniform_integers(class_draw, pool // labels)
         else:
-            group_class = jnp.where(novel[None], _whole(label_draw, pool), any_class[:n])
+            group_class = jnp.where(novel[None], _uniform_integers(label_draw, pool), any_class[:n])
         rank = _ranks(order)
         shuffled = _pick(group_class, rank // copies)
-        target = _pick(shuffled, _whole(choice[2:3], n))
+        target = _pick(shuffled, _uniform_integers(choice[2:3], n))
         classes = jnp.where(bursty[None], jnp.concatenate([shuffled, target]), any_class).T  # (B, N + 1)
         match = classes[:, :n] == classes[:, n:]
         label = (classes + jnp.asarray(swapped, jnp.int32)) % labels
@@ -214,7 +214,7 @@ def item_label_classification(
             x=items[:, :n],
             y=_rows(law.label_vectors, label[:, :n]),
             x_query=items[:, n],
-            offset=_whole(choice[3], offsets),
+            offset=_uniform_integers(choice[3], offsets),
         )
         return Sample(prompt, target=label[:, n], latent={"labels": label[:, :n], "match": match})
 
@@ -226,7 +226,7 @@ def _rows(table: Array, index: Array) -> Array:
     return table.at[index].get(mode="clip")
 
 
-def _whole(u: Array, size: ArrayLike) -> Array:
+def _uniform_integers(u: Array, size: ArrayLike) -> Array:
     """Uniform draws in 0..size - 1 from uniform draws in (0, 1)."""
     return jnp.minimum((u * size).astype(jnp.int32), size - 1)
 
@@ -234,7 +234,7 @@ def _whole(u: Array, size: ArrayLike) -> Array:
 def _rank_draw(law: ItemLabelLaw, u: Array, uniform: bool) -> Array:
     """Classes drawn from f(k) ~ (k + 1)^-alpha, k = 0..classes - 1, by its quantile function."""
     if uniform:
-        return _whole(u, law.classes)
+        return _uniform_integers(u, law.classes)
     k = jnp.arange(law.class_means.shape[-2])
     weights = jnp.where(k < law.classes, jnp.exp(-law.exponent * jnp.log1p(k.astype(jnp.float32))), 0.0)
     total = jnp.cumsum(weights)
@@ -249,7 +249,7 @@ def _distinct(u: Array, size: Array, count: Array) -> Array:
     chosen: list[Array] = []
     for i in range(u.shape[0]):
         top = jnp.maximum(size - count + i, 0)
-        draw = _whole(u[i], top + 1)
+        draw = _uniform_integers(u[i], top + 1)
         taken = [draw == other for other in chosen]
         chosen.append(jnp.where(jnp.any(jnp.stack(taken), axis=0), top, draw) if taken else draw)
     return jnp.stack(chosen)

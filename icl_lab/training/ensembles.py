@@ -8,7 +8,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,17 @@ from icl_lab.training.memory import GIB
 Tree = Any
 MEMBERS = "members"
 log = logging.getLogger("icl_lab")
+
+
+class _Wanted(NamedTuple):
+    """A program to be compiled: of what, over how many members together (None: all), how, and bytes kept beside it."""
+
+    what: str
+    function: Callable
+    arguments: Tree
+    together: int | None
+    options: dict[str, Any]
+    beside: int = 0
 
 
 class Ensemble:
@@ -61,8 +72,8 @@ class Ensemble:
         if jax.default_backend() == "cpu":  # whose devices share one memory
             limit *= given / devices
 
-        def traced(function: Callable, arguments: Tree, group: int | None) -> Any:
-            over = _over_members(of_device, group)(function)
+        def traced(function: Callable, arguments: Tree, together: int | None) -> Any:
+            over = _over_members(of_device, together)(function)
             if mesh is not None:  # each device computes its own members; nothing is exchanged
                 over = jax.shard_map(over, mesh=mesh, in_specs=P(MEMBERS), out_specs=P(MEMBERS), check_vma=False)
             over.__name__ = function.__name__
@@ -73,20 +84,19 @@ class Ensemble:
             shared = () if mesh is None else tuple(device.id for device in mesh.devices.flat)
             return shared, tuple(str(shape.sharding) for shape in shapes)
 
-        def fitting(
-            program: Any, what: str, function: Callable, arguments: Tree, group: int | None, options: dict, beside: int
-        ) -> tuple[Any, int]:
+        def shrunk_to_fit(program: Any, one: _Wanted) -> tuple[Any, int]:
             """The program, with as many members together as are asked for or fit, and what it needs."""
-            together = min(group or of_device, of_device)
-            first = need = memory.needed(program, beside)
+            together = min(one.together or of_device, of_device)
+            first = need = memory.needed(program, one.beside)
             while sum(need) > limit:
                 together = memory.fewer(need, together, limit)
-                program = programs.compiled(traced(function, arguments, together), options, where(arguments))
-                need = memory.needed(program, beside)
+                smaller = traced(one.function, one.arguments, together)
+                program = programs.compiled(smaller, one.options, where(one.arguments))
+                need = memory.needed(program, one.beside)
             if first != need:
                 log.info(
                     "%s: %d members need %.3g GiB of %.3g on each device; %d at a time",
-                    what, self.members, sum(first) / GIB, limit / GIB, min(together * devices, self.members),
+                    one.what, self.members, sum(first) / GIB, limit / GIB, min(together * devices, self.members),
                 )  # fmt: skip
             return program, sum(need)
 
@@ -95,16 +105,17 @@ class Ensemble:
         size_of_state = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)) // devices
         one_by_one, all_of = None if members_at_once is None else 1, (state, *like)
         # initial parameters are made once; the state is still there when it is measured
-        wanted: tuple[tuple[Any, ...], ...] = (
-            ("initialisation", begin, like, None, effort.of("little"), 0),
-            ("training", advance, all_of, members_at_once, effort.of("full"), 0),
-            ("measuring", observe, all_of, one_by_one, effort.of("some"), size_of_state),
+        wanted = (
+            _Wanted("initialisation", begin, like, None, effort.of("little")),
+            _Wanted("training", advance, all_of, members_at_once, effort.of("full")),
+            _Wanted("measuring", observe, all_of, one_by_one, effort.of("some"), beside=size_of_state),
         )
         with ThreadPoolExecutor(len(wanted)) as pool:  # XLA compiles one while the next is traced
-            compiled = [pool.submit(programs.compiled, beginning, wanted[0][4], where(like))]
-            for how in wanted[1:]:
-                compiled.append(pool.submit(programs.compiled, traced(*how[1:4]), how[4], where(how[2])))
-        executables, needs = zip(*(fitting(one.result(), *how) for one, how in zip(compiled, wanted)))
+            compiled = [pool.submit(programs.compiled, beginning, wanted[0].options, where(like))]
+            for one in wanted[1:]:
+                program = traced(one.function, one.arguments, one.together)
+                compiled.append(pool.submit(programs.compiled, program, one.options, where(one.arguments)))
+        executables, needs = zip(*(shrunk_to_fit(made.result(), one) for made, one in zip(compiled, wanted)))
         self.programs, self.memory = dict(zip(("begin", "advance", "observe"), executables)), max(needs)
         self._keys, self._settings = self.placed(streams), self.placed(settings)
 

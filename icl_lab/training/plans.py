@@ -20,7 +20,7 @@ from icl_lab.training.fitting import Fit, Metrics, Tree, fit
 from icl_lab.training.measuring import check_references, each_once, of_batches
 from icl_lab.training.model import Model, in_dtype, model_of
 from icl_lab.training.optimizers import Optimizer
-from icl_lab.training.starts import started
+from icl_lab.training.starts import from_parameters
 
 LEARNING_RATE = 1e-3
 """Of the default optimizer, where none is given."""
@@ -175,7 +175,8 @@ def training(
             "training_sampler that is a function of it"
         )
     tasks_of, training_of = _of_setting(sampler, settings), _of_setting(training_sampler or sampler, settings, schedule)
-    trained = built(network, sampler, settings, layout, eval_tasks, dtype)
+    model = built(network, sampler, settings, layout, eval_tasks, dtype)
+    # only checked
     _prompt("sampler" if training_sampler is None else "training_sampler", training_of, settings, batch, schedule)
     optimizer = optimizer or optax.chain(optax.clip_by_global_norm(10.0), optax.adam(rate))
 
@@ -186,14 +187,14 @@ def training(
         return losses.mean()
 
     def loss(params: dict, key: Array, setting: Any) -> Array:
-        return mean_loss(trained.learner(params), training_of(setting)(key, batch))
+        return mean_loss(model.learner(params), training_of(setting)(key, batch))
 
     def measure(params: dict, key: Array, setting: Any) -> dict[str, Array]:
         samples = tasks_of(setting)(key, eval_tasks)
-        metrics = [{"loss": mean_loss(trained.learner(params), samples)}]
+        metrics = [{"loss": mean_loss(model.learner(params), samples)}]
         for name, given in (references or {}).items():
             reference = of_batches(f"references[{name!r}]", given)
-            compared = compare_batches(trained.learner(params), reference, samples)
+            compared = compare_batches(model.learner(params), reference, samples)
             metrics += [{f"{name}_{metric}": value} for metric, value in compared.items()]
             metrics += [{f"{name}_loss": mean_loss(reference, samples)}]
         for name, given in (variants(params) if variants else {}).items():
@@ -201,7 +202,7 @@ def training(
         return each_once([*metrics, extra(params, samples) if extra is not None else {}])
 
     planned = Training(
-        lambda key, _: trained.init(key),
+        lambda key, _: model.init(key),
         loss,
         optimizer,
         keys,
@@ -209,14 +210,14 @@ def training(
         steps=steps,
         measure_every=_about_twentieth(steps) if measure_every is None else whole("measure_every", measure_every),
         measure=measure if measured else None,
-        members_at_once=members_at_once(batch, trained.layers),
+        members_at_once=members_at_once(batch, model.layers),
         schedule=schedule,
         until=until,
-        learner=trained.learner,
+        learner=model.learner,
         sampler=tasks_of,
-        model=trained,
+        model=model,
     )
-    return planned if start is None else started(planned, start)
+    return planned if start is None else from_parameters(planned, start)
 
 
 def built(

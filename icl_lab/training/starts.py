@@ -18,7 +18,7 @@ def parameters(start: Any) -> Tree:
     return fitted.params if isinstance(fitted, Fit) else start
 
 
-def started(planned: Any, start: Any) -> Any:
+def from_parameters(planned: Any, start: Any) -> Any:
     """The ``Training`` from given parameters in place of ``init``; everything else of it is as it was.
 
     Args:
@@ -35,7 +35,7 @@ def started(planned: Any, start: Any) -> Any:
     params, settings = _of_members(parameters(start), like), planned.settings
 
     def inside(function: Any, place: int) -> Any:
-        """The function, of whose arguments the one at this place has the start beside the setting."""
+        """Unpacks the setting from the pair (setting, start) at argument ``place``."""
         return function and (lambda *given: function(*given[:place], given[place][0], *given[place + 1 :]))
 
     def both(schedule: Any) -> Any:

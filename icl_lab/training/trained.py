@@ -29,7 +29,7 @@ class Trained(NamedTuple):
     Attributes:
       model: what was trained.
       fit: final parameters with leading member axis, and what was measured: ``fit.steps`` (R,), ``fit.metrics``.
-      call: the arguments of ``training``, from which it came.
+      call: the arguments of ``training``; of loaded members ``{"record": ...}``, which ``save`` writes again.
     """
 
     model: Model

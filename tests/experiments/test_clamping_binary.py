@@ -10,7 +10,7 @@ from experiments.reddy.clamping import Config, clamps, losing, uniform
 from experiments.reddy.interventions import CURVE, STEPS, conditions, held, mixed
 from experiments.reddy.interventions_shown import delay, onset_of, remaining
 from experiments.reddy.settings import SMOKE
-from experiments.reddy.training import network
+from experiments.reddy.training import induction_model
 from icl_lab.compare import progress_measures
 from icl_lab.lab import Record
 from icl_lab.models.inspection import held as stopped
@@ -18,7 +18,7 @@ from icl_lab.prompts import Prompt
 from icl_lab.training.clamping import by_member, combined, zeroed_head
 
 CONFIG = Config(**SMOKE)
-MODEL = network(CONFIG)
+MODEL = induction_model(CONFIG)
 N, D = CONFIG.context_length, CONFIG.input_size
 DRAWN = np.random.default_rng(0).normal(size=(2 * N + 1, D)).astype(np.float32)
 PROMPT = Prompt(jnp.asarray(DRAWN[:N]), jnp.asarray(DRAWN[N:-1]), jnp.asarray(DRAWN[-1]), jnp.int32(1))

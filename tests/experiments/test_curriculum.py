@@ -9,8 +9,8 @@ import optax
 import pytest
 
 from experiments.reddy.curriculum import LABELS, LENGTH, NOVEL, PRESETS, advancing, law_at, loss_of
-from experiments.reddy.settings import laws
-from experiments.reddy.training import cross_entropy, network, sampler
+from experiments.reddy.settings import member_laws
+from experiments.reddy.training import cross_entropy, induction_model, sampler
 
 CONFIG = dataclasses.replace(PRESETS["smoke"], members=1)
 KEY = jax.random.key(2)
@@ -18,7 +18,7 @@ KEY = jax.random.key(2)
 
 @pytest.fixture(scope="module")
 def law():
-    return jax.tree.map(lambda leaf: leaf[0], laws(CONFIG))
+    return jax.tree.map(lambda leaf: leaf[0], member_laws(CONFIG))
 
 
 def test_the_next_level_begins_when_the_averaged_accuracy_has_passed():
@@ -47,7 +47,7 @@ def test_a_level_changes_its_own_field_and_the_last_is_the_whole_law(law):
 
 
 def test_the_whole_task_is_the_plain_loss_and_the_probe_has_its_accuracy(law):
-    model = network(CONFIG)
+    model = induction_model(CONFIG)
     weights = model.init(KEY)
     state = {"weights": weights, "level": jnp.ones(()), "accuracy": jnp.zeros(()), "probe": jnp.zeros(())}
 

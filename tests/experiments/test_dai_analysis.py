@@ -63,7 +63,7 @@ def test_candidates_are_filled_up_without_changing_an_answer(subject):
     logits = jnp.array(np.random.default_rng(0).normal(size=(2, 4, 3)), jnp.float32)
     filled = jnp.concatenate([logits, logits[..., :1], logits[..., :1]], axis=-1)
     assert (filled.argmax(-1) == logits.argmax(-1)).all()
-    divergence = jensen_shannon(*programs.once(filled, task.candidates))
+    divergence = jensen_shannon(*programs.unrepeated(filled, task.candidates))
     np.testing.assert_allclose(divergence, jensen_shannon(*logits), rtol=1e-5)
 
 
@@ -152,7 +152,7 @@ def test_controls_change_as_much_as_fine_tuning(subject, table):
 def test_metrics_of_a_row(table, chosen):
     found = controls.metrics(jax.random.key(2), table[controls.PAPER], chosen.task, CONFIG)
     assert set(found.similarities) == set(controls.SIMILARITIES)
-    assert set(found.answers) == set(controls.ANSWERS)
+    assert set(found.divergences) == set(controls.DIVERGENCES)
     assert np.isfinite(found.similarities["sim_aou"]).all()
     assert np.isnan(found.similarities["kendall"][:, 0]).all()  # queries of the first layer are frozen
     smaller = table[controls.PAPER]._replace(mismatch=np.array([-0.5]))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.dai.rates import chosen_rate, joined_sizes, smoothed
+from experiments.dai.rates import chosen_rate, rms_over_layers, smoothed
 
 RATES = 7
 
@@ -56,4 +56,4 @@ def test_networks_that_diverged_are_never_chosen():
 
 
 def test_sizes_over_layers():
-    np.testing.assert_allclose(joined_sizes([[3.0, 4.0], [1.0, 1.0]]), [np.sqrt(12.5), 1], rtol=1e-12)
+    np.testing.assert_allclose(rms_over_layers([[3.0, 4.0], [1.0, 1.0]]), [np.sqrt(12.5), 1], rtol=1e-12)

@@ -8,7 +8,7 @@ import pytest
 from experiments.identification import labels as binary
 from experiments.identification.label_outsiders import KINDS, discriminant, logistic, outsider
 from experiments.reddy.settings import SMOKE
-from experiments.reddy.training import network
+from experiments.reddy.training import induction_model
 from experiments.reddy.transition import PRESETS
 from icl_lab.identify.label_families import LabelPrompts
 from icl_lab.identify.labels import label_battery, total_variation
@@ -45,7 +45,7 @@ def test_outsiders_say_probabilities_and_are_what_they_are_called():
 
 def test_a_network_of_vectors_is_asked_by_whole_labels():
     sizes = {name: SMOKE[name] for name in ("context_length", "input_size", "slots", "hidden", "labels")}
-    model = network(PRESETS["smoke"])
+    model = induction_model(PRESETS["smoke"])
     params = model.init(jax.random.key(0))
     n, d, count = sizes["context_length"], sizes["input_size"], sizes["labels"]
     rng = np.random.default_rng(0)

@@ -20,7 +20,7 @@ from experiments.reddy import (
     mixtures_shown,
 )
 from experiments.reddy.statistics import copies, guess, guesses, same_label, solved
-from experiments.reddy.transition import guess_of, matched_item, waits
+from experiments.reddy.transition import in_part, matched_item
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED
 from icl_lab.lab.records import Record
 
@@ -255,7 +255,6 @@ def test_crossings_interpolate():
     steps = np.array([0, 10, 20, 30])
     np.testing.assert_allclose(crossing(curves, steps, 0.25), [5, np.inf, 0])
     np.testing.assert_allclose(crossing(curves, steps, np.array([0.7, 0.2, 0.95])), [25, 0, 29.5])
-    np.testing.assert_allclose(waits(curves, steps, 0.0), [10, np.inf, 0])
     assert [matched_item(n) for n in (1, 2, 4, 8)] == [0, 0, 1, 3]
     config = {"context_length": 4, "burstiness": 1, "trained_burstiness": 2}
-    assert [guess_of(part, config) for part in ("novel", "trained")] == [0.25, 0.5]
+    assert [guess(in_part(part, config)) for part in ("novel", "trained")] == [0.25, 0.5]

@@ -60,7 +60,7 @@ def test_two_heads_sooner_and_together():
     sooner = claim(phase_transitions, "two_heads_sooner")
     assert judge(sooner, r)["estimate"] == pytest.approx(59 / 60)
     assert judge(sooner, r)["verdict"] == "holds"
-    assert phase_transitions_shown.waits(r, 1).sum() == 20
+    assert phase_transitions_shown.is_late(r, 1).sum() == 20
     assert judge(claim(phase_transitions, "two_heads_together"), r)["verdict"] == "holds"
     assert judge(claim(phase_transitions, "one_head_waits"), r)["verdict"] == "holds"
     same = phases([50] * 60, [50] * 60)

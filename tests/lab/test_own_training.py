@@ -49,12 +49,15 @@ def whole(tmp_path_factory):
     return folder, kept(folder)
 
 
-def test_it_is_the_training_without_a_folder_and_the_same_call_returns_it(whole, monkeypatch):
+def test_it_is_the_training_without_a_folder_and_the_same_call_returns_it(whole, monkeypatch, caplog):
     folder, first = whole
     assert_same(first, icl_lab.train(NETWORK, SAMPLER, **SMALL))
     monkeypatch.setattr(own_training.trained, "carried_out", None)  # nothing is trained
     assert_same(first, kept(folder))
     assert_same(first, icl_lab.load(folder))
+    with jax.default_matmul_precision("float32"):
+        kept(folder)
+    assert "; overwrite=True does it again" in caplog.text
 
 
 @pytest.mark.parametrize("when", ["before the first checkpoint", "after two measurements"])
@@ -157,8 +160,9 @@ def test_a_folder_that_holds_something_else_or_is_at_work_is_refused(whole, tmp_
         kept(tmp_path)
     with records.locked(whole[0]), pytest.raises(RecordError, match="another run is at work in"):
         kept(whole[0])
-    with pytest.raises(ValueError, match=r"give folder= too"):
-        icl_lab.train(NETWORK, SAMPLER, **SMALL, overwrite=True)
+    for option, value in {"overwrite": True, "checkpoint_seconds": 5.0, "keep_dtype": "float16"}.items():
+        with pytest.raises(ValueError, match=f"{option}={value!r} .* give folder= too"):
+            icl_lab.train(NETWORK, SAMPLER, **SMALL, **{option: value})
 
 
 def test_what_cannot_be_compared_needs_a_name(tmp_path):

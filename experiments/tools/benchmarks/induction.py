@@ -11,7 +11,7 @@ import optax
 from jax import Array
 
 from experiments.reddy import training
-from experiments.reddy.settings import SMALL, WORLDS, Schedule, laws
+from experiments.reddy.settings import SMALL, WORLDS, Schedule, member_laws
 from experiments.settings import member_keys
 from experiments.tools.benchmarks.programs import in_chunks
 from experiments.tools.benchmarks.timing import Config, Row, chunks_of_fit, row, take_turns
@@ -48,11 +48,11 @@ def _rows(setting: Schedule, config: Config) -> list[Row]:
 
 def program(setting: Schedule, members: int, full: bool = False) -> Training:
     """Training as the binaries do it; in the full form every prompt passes the module."""
-    model = training.network(setting)
+    model = training.induction_model(setting)
     if full:
         model = model._replace(logits=partial(_full_logits, model))
     keys = member_keys(setting, members=members)
-    distributions = laws(setting, member_keys(setting, WORLDS, members))
+    distributions = member_laws(setting, member_keys(setting, WORLDS, members))
     return training.planned(setting, model, keys, distributions)
 
 
@@ -62,7 +62,7 @@ def _full_logits(model: training.Induction, params: dict, prompts: Any) -> Array
 
 def _plain_loop(setting: Schedule, steps: int) -> Callable[[], Any]:
     """Some steps in a Python loop: a numpy batch, then a jitted step on its tokens."""
-    start = jax.jit(training.network(setting).init)(jax.random.key(0))
+    start = jax.jit(training.induction_model(setting).init)(jax.random.key(0))
     optimizer = training.sgd(setting)
     network = InductionNetwork(setting.labels, setting.slots, setting.hidden)
     world = np.random.default_rng(0)

@@ -21,8 +21,8 @@ from experiments.page.explorables import Made, make
 from experiments.page.explorables.birth import live
 from experiments.page.explorables.birth.data import ARMS, CURVES, FOLDER
 from experiments.reddy.clamping import PRESETS, conditions, plan
-from experiments.reddy.settings import by_part, laws
-from experiments.reddy.training import accuracy, evaluation_samples, network, progress
+from experiments.reddy.settings import by_part, member_laws
+from experiments.reddy.training import accuracy, evaluation_samples, induction_model, progress
 from experiments.settings import member_keys
 from icl_lab.models.inspection import Trace
 from icl_lab.prompts import Sample
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _train() -> Made:
-    model = network(CONFIG)
+    model = induction_model(CONFIG)
 
     def measure(params: dict, key: Array, now: dict) -> dict[str, Array]:
         samples = evaluation_samples(CONFIG, now["setting"]["law"], "ic", key)
@@ -74,7 +74,7 @@ def _train() -> Made:
     for arm in ARMS:
         arrays[f"{arm}/curves"] = np.stack([every[arm][name][0] for name in CURVES])
         arrays[f"{arm}/attention"] = in_255ths(every[arm]["attention"][0], share)
-    params, distribution = (jax.tree.map(lambda leaf: leaf[0], tree) for tree in (fit.params, laws(CONFIG)))
+    params, distribution = (jax.tree.map(lambda leaf: leaf[0], tree) for tree in (fit.params, member_laws(CONFIG)))
     (key,) = member_keys(CONFIG, LIVE)
     kept = live.recorded(params, distribution, CONFIG, key)
     samples = evaluation_samples(CONFIG, distribution, "ic", key)
