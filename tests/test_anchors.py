@@ -319,8 +319,8 @@ def test_former_sources_are_accepted_while_smoke_runs_repeat_the_anchor(root, mo
     def differing_after(edit):
         monkeypatch.setattr(Experiment, "source_version", lambda _: edit)
         younger = dataclasses.replace(record, provenance=record.provenance | {"sources": edit})
-        differing = accepted.differing([record, younger])
-        assert (anchoring.why_none(record, experiment) == "") == (differing == [])
+        differing = accepted.differing_origins([record, younger])
+        assert (anchoring.why_no_anchor(record, experiment) == "") == (differing == [])
         return differing
 
     assert differing_after("moved") == ["sources"]
@@ -351,14 +351,14 @@ def test_at_another_vector_width_tolerances_are_wider_and_a_changed_rate_is_noti
     assert kept.provenance["vectors"] == machine.vectors()
     loss, limit = kept.arrays["loss"], kept.metrics["limits"]["loss"]
     rounded = dict(kept.arrays) | {"loss": loss + np.float32(2 * limit)}
-    differing = lambda anchor: anchoring.differing(anchor, Toy().experiment(), lambda: rounded)  # noqa: E731
+    differing = lambda anchor: anchoring.differs_from_anchor(anchor, Toy().experiment(), lambda: rounded)  # noqa: E731
     assert len(differing(kept)) == 1
     monkeypatch.setattr(anchoring, "vectors", lambda: "riscv64")
     assert differing(kept) == []
     assert start(monkeypatch, made, Toy(), "--check") == 0
     assert start(monkeypatch, made, Toy(faster=1.001), "--check") == 1
     assert "smoke run differs: array loss differs by" in capsys.readouterr().out
-    monkeypatch.setattr(anchoring, "vectors", lambda: anchoring.FIRST)
+    monkeypatch.setattr(anchoring, "vectors", lambda: anchoring.UNNAMED_WIDTH)
     older = {name: value for name, value in kept.provenance.items() if name != "vectors"}
     assert len(differing(dataclasses.replace(kept, provenance=older))) == 1
 

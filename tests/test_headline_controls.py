@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 
 from experiments.binaries import discover
-from icl_lab.lab import flags
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, judge
 from icl_lab.lab.drift import committed
-from icl_lab.lab.records import Record
 
 FIGURES = Path(__file__).parents[1] / "figures"
 BINARIES = discover()
@@ -253,8 +251,6 @@ SAME_CONTROL = {"dai.layers.sim_aou_rises": "dai.layers.sim_aou_rises_above_floo
 
 def changed_record(name, change):
     record, _ = at_lab(name)
-    if record is None:
-        record = Record(name, "lab", flags.to_json(BINARIES[name].presets["lab"]), {}, {})
     return dataclasses.replace(record, arrays={**record.arrays, **change(record.arrays)})
 
 
@@ -268,10 +264,12 @@ def judged(claim, record):
 def test_a_headline_claim_does_not_hold_where_it_must_not(claim):
     name, one = HEADLINES[claim]
     row = at_lab(name)[1].get(claim)
+    if row is None and (one.control or claim in CHANGED):
+        pytest.skip("claims are committed before the record at lab that they judge")
     if row and row["verdict"] == FAILS:
         return
     if claim in CHANGED:
-        if row and row["verdict"] == NOT_JUDGED:  # an estimate: another one, below its interval
+        if row["verdict"] == NOT_JUDGED:  # an estimate: another one, below its interval
             one = dataclasses.replace(one, relation=">=", expected=row["interval"][0])
         found = judged(one, changed_record(name, CHANGED[claim]))
         assert found["verdict"] == FAILS, found

@@ -4,6 +4,7 @@ import dataclasses
 import json
 from pathlib import Path
 
+import pytest
 from test_reproduce import Toy
 
 import experiments
@@ -98,3 +99,9 @@ def test_what_is_published_stands_beside_what_is_found_and_why():
     assert verdict_tables.with_published(f"{begin}{end}", dataclasses.replace(paper, against=()), [later]).count(
         "agrees"
     )
+
+
+def test_the_gallery_does_one_thing_at_a_time(monkeypatch, capsys):
+    monkeypatch.setattr(gallery, "discover", lambda: pytest.fail("it began"))
+    assert gallery.main(["gallery", "--check", "--rejudge"]) == 2
+    assert "--check --rejudge: allowed is one of them" in capsys.readouterr().err

@@ -28,7 +28,7 @@ from icl_lab.training.plans import Training
 ANCHOR = "anchor"
 NEARBY = 3
 """Smoke runs whose initial parameters differ by the last bit."""
-FIRST = "AVX512"
+UNNAMED_WIDTH = "AVX512"
 """The vector width of records and anchors that name none."""
 MINIMISED = ("von_oswald.logistic",)
 """Binaries whose arrays rest on minimisers of float32 losses, not of trainings (L-BFGS for its algorithms' rates)."""
@@ -94,7 +94,7 @@ def smoke_then(experiment: Experiment, record: Record, runs: Path) -> Record | N
         with suppress(RecordError):
             run = records.load(path.parent)
             of_smoke = run.experiment == experiment.name and not differs_from_smoke(run, experiment)
-            if of_smoke and all(accepted.made_by(run).values()) and not accepted.differing([run, record]):
+            if of_smoke and all(accepted.made_by(run).values()) and not accepted.differing_origins([run, record]):
                 return run
     return None
 
@@ -153,7 +153,7 @@ def not_compared(anchor: Record) -> str:
     return f"made under other conditions ({differing})" if differing else ""
 
 
-def why_none(record: Record, experiment: Experiment) -> str:
+def why_no_anchor(record: Record, experiment: Experiment) -> str:
     """Why no anchor may be made for a record now; empty where it may.
 
     An anchor is made by the code and under the versions of its record, or by code that is accepted as it: made later,
@@ -166,7 +166,9 @@ def why_none(record: Record, experiment: Experiment) -> str:
     return f"the sources or versions have changed since it was made at commit {commit(record.provenance)}"
 
 
-def differing(anchor: Record, experiment: Experiment, arrays: Callable[[], Mapping[str, np.ndarray]]) -> list[str]:
+def differs_from_anchor(
+    anchor: Record, experiment: Experiment, arrays: Callable[[], Mapping[str, np.ndarray]]
+) -> list[str]:
     """What today's smoke run (``arrays()``) says otherwise than an anchor, a sentence each; none if nothing."""
     if changes := differs_from_smoke(anchor, experiment):
         return [f"the smoke preset is no longer that of the anchor ({changes})"]
@@ -176,7 +178,7 @@ def differing(anchor: Record, experiment: Experiment, arrays: Callable[[], Mappi
 
 def tolerances(then: Record, limits: anchors.Limits) -> anchors.Limits:
     """How far a smoke run of this process may be from one that was made by these ``limits``, maybe at another width."""
-    if then.provenance.get("vectors", FIRST) == vectors():
+    if then.provenance.get("vectors", UNNAMED_WIDTH) == vectors():
         return limits
     return anchors.at_another_width(limits, then.arrays, then.experiment in MINIMISED)
 
@@ -197,12 +199,12 @@ def why_stale(folder: Path, experiment: Experiment) -> list[str]:
         print(f"{experiment.name} {folder.name}: smoke run not compared, {reason}", file=sys.stderr)
     else:
         with compiling_quickly():
-            reasons += differing(anchor, experiment, lambda: smoke_run(experiment))
+            reasons += differs_from_anchor(anchor, experiment, lambda: smoke_run(experiment))
     return reasons
 
 
 def accept(experiments: Mapping[str, Experiment], gallery: Path) -> None:
-    """Lists which former sources of these binaries give the numbers of today's; prints which records' do not, and why.
+    """Writes into accepted.json which former sources of these binaries give today's numbers; prints why others do not.
 
     Accepted (``lab.accepted``) are sources of records whose anchors today's smoke run repeats: of several, each. The
     lists of other binaries stay as they are.
@@ -236,7 +238,7 @@ def _not_repeated(folder: Path, experiment: Experiment, smoke: Callable[[], Mapp
     if reason := not_compared(anchor):
         return [reason]
     with compiling_quickly():
-        return differing(anchor, experiment, smoke)
+        return differs_from_anchor(anchor, experiment, smoke)
 
 
 def commit(origin: Mapping[str, Any]) -> str:

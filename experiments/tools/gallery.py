@@ -4,20 +4,20 @@
     python -m experiments.gallery --rejudge
 
 A run under --runs is taken if its record can be read and its configuration is the present lab or paper preset of its
-binary. More members are allowed; of several runs the one with most is taken. Where there is no whole run and a binary
-names its parts (``Experiment.parts``), runs of all of them by --only are one record; a part alone replaces no record.
-Its figures are drawn and its claims judged anew from the record; only its anchor trains anything. Final parameters are
-kept if they take less than 2 MB. ``figures/claims.json``, ``figures/claims.md`` (the same to read), the summary in
-README.md and the tables of what is published on the pages of the papers are then made from the whole gallery; the
-ledger says which records have no anchor. ``figures/costs.md`` says what every binary takes. --rejudge collects nothing:
-it judges the records of the gallery by the present claims. --redraw only draws their pictures anew (see --only).
+binary. More members are allowed; the run with most is taken, at a tie one by today's sources. Where there is no whole
+run and a binary names its parts (``Experiment.parts``), runs of all of them by --only are one record; a part alone
+replaces no record. Its figures are drawn and its claims judged anew from the record; only its anchor trains anything.
+Final parameters are kept if they take less than 2 MB. ``figures/claims.json``, ``figures/claims.md`` (the same to
+read), the summary in README.md and the tables of what is published on the pages of the papers are made from the whole
+gallery; the ledger says which records have no anchor. ``figures/costs.md`` says what every binary takes. --rejudge
+collects nothing and judges the gallery's records by the present claims. --redraw only draws their pictures anew.
 
 A new record that the present sources made gets an anchor, from five smoke runs (docs/dev/anchors.md). The records that
 the present code no longer reproduces are listed, each with the reason, by
 
     python -m experiments.gallery --check --only=reddy.clamping
 
---accept lists which former sources gave the numbers of today's (``icl_lab/lab/accepted.json``): by anchors, too.
+--accept writes into ``icl_lab/lab/accepted.json`` which former sources give the numbers of today's, by their anchors.
 
 Exit status: 0 done, nothing stale; 1 something is stale; 2 the command line is refused.
 """
@@ -57,7 +57,7 @@ class Options:
     figures: str = setting("figures", "folder of the gallery", path=True)
     readme: str = setting("README.md", "file whose summary of claims is rewritten, with pages beside it", path=True)
     check: bool = setting(False, "list what is stale and change nothing")
-    accept: bool = setting(False, "list which sources of records give the same numbers as today's")
+    accept: bool = setting(False, "write into accepted.json which former sources give the numbers of today's")
     only: str = setting(
         "", "binaries to --check, --accept or --redraw, or folders of them as dai, comma-separated; empty: all"
     )
@@ -72,10 +72,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _carry_out(options: Options) -> int:
     runs, gallery, readme = Path(options.runs), Path(options.figures), Path(options.readme)
-    kept_as_it_is = options.check or options.accept or options.redraw
-    if options.only and not kept_as_it_is:
+    modes = [f"--{name}" for name in ("check", "accept", "redraw", "rejudge") if getattr(options, name)]
+    if len(modes) > 1:
+        raise FlagError(f"{' '.join(modes)}: allowed is one of them")
+    if options.only and modes in ([], ["--rejudge"]):
         raise FlagError(f"--only={options.only} goes with --check, --accept or --redraw")
-    if not (kept_as_it_is or options.rejudge or runs.is_dir()):
+    if not (modes or runs.is_dir()):
         raise FlagError(f"--runs={runs} is not a folder")
     experiments = choose(discover(), options.only)
     if options.accept:
@@ -128,7 +130,7 @@ def anchor(experiment: Experiment, record: Record, folder: Path, runs: Path) -> 
     whose smoke preset is new gets one where ``runs`` holds a run of that preset by the record's own sources.
     """
     kept = anchoring.load(folder)
-    if reason := anchoring.why_none(record, experiment):
+    if reason := anchoring.why_no_anchor(record, experiment):
         if kept is None or anchoring.differs_from_smoke(kept, experiment):
             if then := anchoring.smoke_then(experiment, record, runs):
                 reason = anchoring.make(experiment, folder, then)
@@ -139,7 +141,9 @@ def anchor(experiment: Experiment, record: Record, folder: Path, runs: Path) -> 
 
 
 def collect(runs: Path, experiments: Mapping[str, Experiment]) -> dict[tuple[str, str], Record]:
-    """The best run of each binary and preset under a folder: the one with most members, or all its parts together."""
+    """The best run of each binary and preset: of most members, at a tie by today's sources; or all parts together."""
+    today = lambda one: experiments[one.experiment].source_version()  # noqa: E731
+    rank = lambda one: (one.config["members"], one.provenance.get("sources") == today(one))  # noqa: E731
     best: dict[tuple[str, str], Record] = {}
     parts: dict[tuple[str, str], list[Record]] = {}
     for path in sorted(runs.rglob("record.json")):
@@ -159,7 +163,7 @@ def collect(runs: Path, experiments: Mapping[str, Experiment]) -> dict[tuple[str
             continue
         if not is_whole(experiments[record.experiment], record.preset, record.config):
             parts.setdefault(key, []).append(record)
-        elif key not in best or record.config["members"] > best[key].config["members"]:
+        elif key not in best or rank(record) > rank(best[key]):
             best[key] = record
     for (name, preset), pieces in parts.items():
         if (name, preset) not in best:

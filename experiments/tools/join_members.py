@@ -97,7 +97,7 @@ def _check(runs: Sequence[Record]) -> None:
         if run.experiment != runs[0].experiment:
             raise FlagError(f"runs of {run.experiment} and {runs[0].experiment} were given; allowed are runs of one")
         differing = [name for name in run.config if name not in share and run.config[name] != runs[0].config.get(name)]
-        differing += accepted.differing([runs[0], run])
+        differing += accepted.differing_origins([runs[0], run])
         if not run.provenance.get("sources"):
             raise FlagError("a run does not say its sources; allowed are runs that do")
         if differing:

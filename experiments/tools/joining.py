@@ -35,7 +35,7 @@ def joined(experiment: Experiment, preset: str, found: Sequence[Record]) -> Reco
         raise ValueError(f"{experiment.name} names no parts")
     if any(one != whole[0] for one in whole):
         raise ValueError("their configurations differ in more than only")
-    if differing := accepted.differing(found):
+    if differing := accepted.differing_origins(found):
         raise ValueError(f"they differ in {', '.join(differing)}")
     if not found[0].provenance.get("sources"):
         raise ValueError("they do not say their sources")

@@ -79,7 +79,7 @@ LEARNERS = ("trained", "gd", "gd++", "released")
 STEPS = quantity("{network}/steps", "{network}_step", network=chosen_of)
 CURVE = quantity("{network}/{metric}", "member", "{network}_step", network=chosen_of)
 FINAL = quantity("{network}/final/{learner}", "member", network=chosen_of, learner=LEARNERS)
-STRENGTH = quantity(
+STRENGTH = quantity(  # yielded with CURVE: of two quantities that fit, that with fewer open places counts
     "{network}/{strength}", "member", "{network}_step", "{network}_layer",
     network=chosen_of, strength=("gamma", "eta_over_n"),
 )  # fmt: skip

@@ -36,8 +36,8 @@ _FREE_5_LOSS: dict[str, Any] = _MEDIAN | {
     "published": ("curves within 0.01 of each other", "Fig. 3b"),
     "criterion": settled(CURVE.at(network="free_5", metric="train_loss")),
 }  # fmt: skip
+"""Expectations at paper were added after the paper training of free_5, here and in its other claims."""
 
-# expected to hold at paper, too, of free_5: entered after its training, as is what follows
 claim = claims_of("von_oswald.multi_step", "von Oswald et al. 2022, Fig. ")
 
 CLAIMS = (

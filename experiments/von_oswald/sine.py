@@ -91,7 +91,6 @@ NETWORKS = ("trained", "control")
 STEPS = quantity("steps", "step")
 CURVE = quantity("{pair}/{metric}", "member", "step", pair=pairs)
 FINAL = quantity("{pair}/final/{which}", "member", pair=pairs, which=NETWORKS)
-KERNEL_ERROR = quantity("{pair}/kernel_error", "member", pair=pairs)  # of the committed record; no longer made
 VALUE_R2 = quantity("{pair}/value_r2", "member", pair=pairs)
 FUNCTIONAL_ERROR = quantity("{pair}/functional_error", "member", "depth", pair=pairs)
 X = quantity("{pair}/task/x", "context", "input", pair=pairs)
@@ -279,7 +278,7 @@ def _as_gradient_steps(
 
 EXPERIMENT = Experiment(
     "von_oswald.sine", __doc__, PRESETS, measured,
-    (STEPS, CURVE, FINAL, KERNEL_ERROR, VALUE_R2, FUNCTIONAL_ERROR, X, Y, GRID, TASK, QUERIES, ANSWER, KERNEL),
+    (STEPS, CURVE, FINAL, VALUE_R2, FUNCTIONAL_ERROR, X, Y, GRID, TASK, QUERIES, ANSWER, KERNEL),
     trainings=trainings, effort={"quick": "little"},
     constraints=(
         *SCHEDULE,

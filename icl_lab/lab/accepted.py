@@ -33,8 +33,8 @@ def table() -> dict[str, dict[str, Any]]:
 def made_by(record: Record) -> dict[str, Any]:
     """``sources``, ``versions`` and ``precision`` that made a record; equal ones give equal numbers.
 
-    Accepted sources are those that they are accepted as; sources or versions that a record does not name are None, and
-    a setting of JAX that it does not name is the usual one.
+    Former sources that are accepted count as the later ones. Sources or versions that a record does not name are None,
+    and a setting of JAX that it does not name is the usual one.
     """
     origin: Mapping[str, Any] = record.provenance
     sources, listed = origin.get("sources"), table().get(record.experiment, {"accepted": ()})
@@ -45,7 +45,7 @@ def made_by(record: Record) -> dict[str, Any]:
     }
 
 
-def differing(found: Sequence[Record]) -> list[str]:
+def differing_origins(found: Sequence[Record]) -> list[str]:
     """In what the origins of these records differ that decides their numbers: names of ``made_by``."""
     first, *others = map(made_by, found)
     return [name for name in first if any(one[name] != first[name] for one in others)]

@@ -18,7 +18,7 @@ def combine(found: Sequence[Record], along: str) -> Record:
 
     Args:
       found: at least one; whether one configuration and the same sources made them is for the caller to check
-        (``accepted.differing``).
+        (``accepted.differing_origins``).
       along: name of the axis.
 
     Returns:

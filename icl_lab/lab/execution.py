@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from rich.progress import Progress
 
-from icl_lab.lab import checkpoints, flags, provenance, records, style
+from icl_lab.lab import accepted, checkpoints, flags, provenance, records, style
 from icl_lab.lab.axes import checked
 from icl_lab.lab.experiment import PRINTED, Experiment
 from icl_lab.lab.record import Record, RecordError, flat, in_single
@@ -152,6 +152,7 @@ def _finished(experiment: Experiment, label: str, config: dict, outdir: Path) ->
         problem = f"holds a run of the preset {record.preset}, not {label}; {checkpoints.INSTEAD}"
         raise RecordError(f"{outdir} {problem}")
     warn_of_settings(record, outdir)
+    warn_of_sources(record, experiment, outdir)
     return record
 
 
@@ -169,3 +170,9 @@ def warn_of_settings(record: Record, folder: Path, instead: str = "--overwrite o
     """Says where a finished run was computed under other settings of JAX than those of this process."""
     if different := provenance.other_settings(record.provenance.get("precision") or {}):
         log.warning("%s holds a finished run under %s; %s", folder, different, instead)
+
+
+def warn_of_sources(record: Record, experiment: Experiment, folder: Path) -> None:
+    """Says where a finished run was made by sources that are neither today's nor accepted as today's."""
+    if accepted.made_by(record)["sources"] not in (None, experiment.source_version()):
+        log.warning("%s holds a finished run by other sources than today's; --overwrite trains again", folder)

@@ -75,7 +75,7 @@ def merged(grid: Grid, cells: Sequence[Record], seconds: float = 0.0) -> Record:
         "varied": {run.folder.name: {name: flags.plain(v) for name, v in run.setting.items()} for run in grid.runs()},
     }
     made_by = {name: {key: record.provenance.get(key) for key in OF_A_CELL} for name, record in named.items()}
-    if odd := accepted.differing(cells):
+    if odd := accepted.differing_origins(cells):
         log.warning("the cells of this record differ in %s: its provenance.json has that of each", ", ".join(odd))
     origin = provenance(seconds, grid.config.seed) | {"device": None, "precision": None, "cells": made_by}
     whole = combine([_inside(cell, record) for cell, record in named.items()], along="cell")

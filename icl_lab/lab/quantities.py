@@ -26,7 +26,8 @@ class Quantity:
     Attributes:
       name: with places in braces.
       axes: names of the axes, which may have the same places.
-      domains: by place, what may stand there.
+      domains: by place, what may stand there. Every value that a configuration chooses must have an array; where fewer
+        have one, a function says which (as ``LOOPED`` of ``experiments.depth.looped``).
       bound: places that are filled.
     """
 

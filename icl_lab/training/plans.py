@@ -143,7 +143,7 @@ def training(
     Returns:
       The training: ``learner`` is what the network's parameters predict, ``sampler`` that of the measurements. Metrics
       are ``train_loss``, ``loss``, ``<variant>_loss``, for each reference ``<reference>_loss`` and
-      ``<reference>_<comparison>``, and what ``extra`` names, each (M, R).
+      ``<reference>_<comparison>``, and what ``extra`` names, each (M, R, ...).
 
     Raises:
       ValueError: for sizes below 1, a learning rate beside an optimizer, a reference or variant without a name or with

@@ -64,7 +64,7 @@ def test_smoke_yields_figures_and_claims(name, smoke_run):
     assert all(path.read_bytes().startswith(PNG) for path in figures)
     for kept in anchors(name):
         if not anchoring.not_compared(kept):  # otherwise the test above is skipped with the reason
-            assert anchoring.differing(kept, binary, lambda: record.arrays) == []
+            assert anchoring.differs_from_anchor(kept, binary, lambda: record.arrays) == []
     assert len(unwanted) == len(record.provenance["stages"])  # every training was lowered for accelerators
     assert set().union(*unwanted) == set()
     assert (not unwanted) == (name in WITHOUT_TRAINING)

@@ -107,6 +107,15 @@ def test_a_whole_run_is_taken_before_parts_and_parts_that_are_no_whole_are_not(f
     assert ("not one record: not run: looped_10" in capsys.readouterr().err) == (only is None)
 
 
+def test_of_runs_with_as_many_members_one_by_todays_sources_is_taken(tmp_path):
+    today = EXPERIMENT.source_version()
+    for folder, sources in (("a", "former"), ("b", today), ("c", "another")):
+        one = dataclasses.replace(WHOLE, provenance=WHOLE.provenance | {"sources": sources})
+        records.save(one, tmp_path / folder, claims=[])
+    (found,) = gallery.collect(tmp_path, {EXPERIMENT.name: EXPERIMENT}).values()
+    assert found.provenance["sources"] == today
+
+
 def test_a_part_replaces_no_record_of_the_gallery(tmp_path, monkeypatch, capsys):
     records.save(PARTS[0], tmp_path / "runs", claims=[])
     kept = tmp_path / "figures/von_oswald/multi_step/paper"

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from toys import Config, made_up
 
-from icl_lab.lab import flags, provenance, records
+from icl_lab.lab import accepted, flags, provenance, records
 from icl_lab.lab.execution import execute
+from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.merging import OF_A_CELL, merged
 from icl_lab.lab.plans import Grid, Run
 from icl_lab.lab.records import Record, RecordError
@@ -110,6 +111,19 @@ def test_other_settings_than_those_of_a_finished_run_are_said(setting, tmp_path,
         log.clear()
         assert Run("", TOY, "smoke", Config(), tmp_path).is_finished()  # as a grid and reproduce ask
         assert {f"({said}); --overwrite" in message for message in log.messages} == {True}
+
+
+def test_other_sources_than_those_of_a_finished_run_are_said_unless_they_are_accepted(tmp_path, log, monkeypatch):
+    origin = run(tmp_path).record.provenance
+    monkeypatch.setattr(Experiment, "source_version", lambda _: "edited")
+    assert not run(tmp_path).ran
+    assert Run("", TOY, "smoke", Config(), tmp_path).is_finished()  # as a grid and reproduce ask
+    assert len(log.messages) >= 2
+    assert {"by other sources than today's; --overwrite" in message for message in log.messages} == {True}
+    log.clear()
+    monkeypatch.setattr(accepted, "table", lambda: {TOY.name: {"sources": "edited", "accepted": [origin["sources"]]}})
+    assert not run(tmp_path).ran
+    assert not log.messages
 
 
 def test_a_run_is_not_resumed_under_other_settings_and_goes_on_under_its_own(setting, tmp_path):

@@ -86,7 +86,8 @@ def test_a_former_record_is_accepted_until_a_sampler_is_edited(tmp_path, monkeyp
         return Record(experiment.name, "lab", {}, {}, {}, {"sources": sources, "versions": {"jax": "1"}} | origin)
 
     def joins(record):
-        return accepted.differing([record, made_by(experiment.source_version(), precision=provenance.USUAL)]) == []
+        today = made_by(experiment.source_version(), precision=provenance.USUAL)
+        return accepted.differing_origins([record, today]) == []
 
     former = made_by("former", precision={"x64": False})
     assert joins(former)
