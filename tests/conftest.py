@@ -198,6 +198,19 @@ def browser():
         yield found
 
 
+@pytest.fixture
+def open_page(browser):
+    """``open_page(url, **options)``: a page of its own in Chromium, which is closed after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def opened(url, **options):
+            page = stack.enter_context(browser.new_page(**options))
+            page.goto(url)
+            return page
+
+        yield opened
+
+
 @pytest.fixture(scope="module")
 def in_page(browser):
     """``in_page(path, expression, *values)``: over the functions of a model.js, as ``m``, and ``v``, the values."""

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from toys import made_up
+import toys
 
 from icl_lab.lab import command_line, flags, provenance, report
 from icl_lab.lab.claims import Claim
@@ -36,9 +36,7 @@ from icl_lab.training import Training
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-    seed: int = flags.setting(0, "seed of every draw", at_least=0)
-    members: int = flags.setting(3, "independent trainings", at_least=1)
+class Config(toys.Config):
     steps: int = flags.setting(4, "steps of each training", at_least=1)
     poisoned: int = flags.setting(-1, "member whose loss is not a number from step 2 of the first training on")
 
@@ -107,7 +105,7 @@ CLAIM = Claim(
     "toy.faults.finite", "Toy", "Every member stays finite.", lambda r: np.isfinite(r.arrays["params_0"][:, 0]) * 1.0,
     expected=1.0, tolerance=0.0, reason="a test", expected_verdict={"lab": "holds"},
 )  # fmt: skip
-TOY = made_up("toy.faults", Config(), measured, (PARAMS, LOSS, NOISE), trainings=trainings, claims=(CLAIM,))
+TOY = toys.made_up("toy.faults", Config(), measured, (PARAMS, LOSS, NOISE), trainings=trainings, claims=(CLAIM,))
 
 
 def clock_runs_backwards():

@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import toys
 from matplotlib.figure import Figure
-from toys import made_up
 
 from icl_lab.lab import stopping
 from icl_lab.lab.checkpoints import Checkpoint
@@ -32,11 +32,9 @@ from icl_lab.training import Training, processes
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(toys.Config):
     """What is trained."""
 
-    seed: int = setting(0, "seed", at_least=0)
-    members: int = setting(3, "networks", at_least=1)
     steps: int = setting(16, "training steps", at_least=1)
 
 
@@ -87,7 +85,7 @@ CLAIM = Claim(
     "tests.processes.norm", "none", "The norm.", lambda record: record.arrays["norm"][:, -1], expected=0.0,
     tolerance=1.0, reason="none", expected_verdict={},
 )  # fmt: skip
-EXPERIMENT = made_up(
+EXPERIMENT = toys.made_up(
     "tests.processes", Config(), measured, (WEIGHTS, METRIC), trainings=trainings,
     figures=lambda record: {"empty": Figure()}, claims=(CLAIM,),
 )  # fmt: skip

@@ -424,9 +424,7 @@ def test_tolerances_and_what_is_compared_by_shape():
     }
     limits = anchors.limits(base, [base, near], far)
     by_shape = {name for name, limit in limits.items() if isinstance(limit, str)}
-    assert by_shape == {
-        *("chaotic", "moving gaps", "shares", "shares of many", "one rate", "flags", "names"),
-    }
+    assert by_shape == {"chaotic", "moving gaps", "shares", "shares of many", "one rate", "flags", "names"}
     assert limits["smooth"] == pytest.approx(1e-3)
     assert limits["still"] == pytest.approx(1e-5 * np.abs(base["still"]).max())
     for other in (

@@ -12,10 +12,7 @@ from experiments.reddy.settings import SMOKE, Schedule
 from experiments.tools import benchmark
 from experiments.tools.benchmarks import first_answer, induction, programs, timing, training
 
-TINY = timing.Config(
-    rounds=2, batch=8, chunk=2, loop_steps=1,
-    members=(2,), networks=("looped_1",),
-)  # fmt: skip
+TINY = timing.Config(rounds=2, batch=8, chunk=2, loop_steps=1, members=(2,), networks=("looped_1",))
 
 
 def _sound(rows):

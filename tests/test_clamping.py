@@ -158,32 +158,28 @@ def flat(measure):
     return measured
 
 
+def assert_acts(trained, kind, seen, name=""):
+    """These (M, STEPS + 1, ...) truths hold in the member of this kind from start to stop, and nowhere else."""
+    steps = np.arange(STEPS + 1)
+    acting = (np.arange(trained.members) == kind)[:, None] & (steps >= START) & (steps < STOP)
+    np.testing.assert_array_equal(seen.reshape(*acting.shape, -1).all(-1), acting, err_msg=name)
+
+
 def test_a_pinned_pattern_is_what_the_trace_shows_from_start_to_stop(trained):
-    attention = trained.fitted.metrics["attention"]
-    for step in range(STEPS + 1):
-        for member in range(trained.members):
-            pinned = member == PINNED and START <= step < STOP
-            assert np.array_equal(attention[member, step, 0], trained.pattern) == pinned, (member, step)
+    assert_acts(trained, PINNED, trained.fitted.metrics["attention"][:, :, 0] == trained.pattern)
 
 
 def test_a_pinned_pattern_stops_the_gradients_to_queries_and_keys(trained):
     for name in ("w_q", "w_k"):
         gradient = trained.fitted.metrics[f"gradient.{name}"][:, :, 0]  # of the first layer
-        for step in range(STEPS + 1):
-            for member in range(trained.members):
-                pinned = member == PINNED and START <= step < STOP
-                assert (not gradient[member, step].any()) == pinned, (name, member, step)
+        assert_acts(trained, PINNED, gradient == 0, name)
 
 
 def test_a_kept_share_is_what_the_group_gets_from_start_to_stop(trained):
     if trained.members <= KEPT:
         pytest.skip("linear attention refuses a share")
     attention = trained.fitted.metrics["attention"][:, :, 1, :, -1]  # (M, R, H, keys)
-    for step in range(STEPS + 1):
-        for member in range(trained.members):
-            kept = member == KEPT and START <= step < STOP
-            share = attention[member, step, :, GROUP].sum(-1)
-            assert (np.abs(share - SHARE).max() < 1e-5) == kept, (member, step)
+    assert_acts(trained, KEPT, np.abs(attention[..., GROUP].sum(-1) - SHARE) < 1e-5)
     np.testing.assert_allclose(attention[KEPT].sum(-1), 1, atol=1e-5)
 
 
@@ -192,10 +188,7 @@ def test_a_zeroed_head_gets_no_gradient_from_start_to_stop(trained):
     for name in names:
         gradient = trained.fitted.metrics[f"gradient.{name}"][:, :, 1]  # of the second layer
         head = gradient[:, :, 0] if trained.case.heads > 1 else gradient
-        for step in range(STEPS + 1):
-            for member in range(trained.members):
-                zeroed = member == ZEROED and START <= step < STOP
-                assert (not head[member, step].any()) == zeroed, (name, member, step)
+        assert_acts(trained, ZEROED, head == 0, name)
 
 
 def test_frozen_parameters_are_bit_identical_and_others_move(trained):

@@ -34,13 +34,6 @@ def test_the_published_sanity_check():
             np.testing.assert_allclose(built, gradient_descent(1.0, 100, w0)(prompt), rtol=1e-11)
 
 
-def test_a_gauge_change_of_the_construction_is_the_same_function():
-    weights = gradient_descent_weights(0.1, context_length=2, input_size=2)
-    network = LinearSelfAttention(layers=2, looped=True)
-    scaled = {"params": weights["params"] | {k: weights["params"][k] * c for k, c in (("w_q", 4.0), ("w_v", 0.25))}}
-    assert np.allclose(learner(network, scaled)(PROMPT), learner(network, weights)(PROMPT))
-
-
 @pytest.mark.parametrize(("eta", "gamma"), [(np.ones((2, 2)), 0.0), (np.ones(2), np.ones(3))])
 def test_rates_that_do_not_fit_are_refused(eta, gamma):
     with pytest.raises(ValueError, match=r"must be scalars or \(S,\)|ncompatible shapes"):

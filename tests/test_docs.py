@@ -6,12 +6,10 @@ import re
 import shlex
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from experiments.tools import reproduce
 from icl_lab.lab.command_line import parse_command_line
-from icl_lab.theory import isotropic_risk
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -27,8 +25,6 @@ def blocks(page, language):
 
 
 WITH_CODE = [page for page in PAGES if blocks(page, "python")]
-
-
 COMMAND = re.compile(r"\bexperiments\.[a-z_.]*[a-z](?: +\\\n? *| +--[\w]+(?:=(?:\"[^\"]*\"|[^\s`|]+))?)*")
 
 
@@ -97,12 +93,6 @@ def test_pages_of_results_are_short_together():
     assert sum(len((ROOT / f"experiments/{paper}/README.md").read_text().split()) for paper in papers) <= 12_660
 
 
-def test_the_formula_of_the_first_page_is_the_risk():
-    n, m, d = np.meshgrid([5, 20, 80], [5, 40], [2, 5])
-    a = n / (n + d + 1)
-    np.testing.assert_allclose(d * (1 - a) ** 2 + a**2 * d * (d + 1) / m, d * isotropic_risk(d, n, m), rtol=1e-12)
-
-
 def test_the_index_names_every_page():
     index = ROOT / "docs" / "README.md"
     named = {(index.parent / link).resolve() for link in re.findall(r"\]\(([^)#:]+)[^)]*\)", index.read_text())}
@@ -121,8 +111,6 @@ OF_THE_RECORDS = {
     "Reddy's network, published size": "published setting, batch 128: ",
     "Reddy's network, small size": "small setting, batch 128: ",
 }
-
-
 ENDS = (", plain loop", ", fit")
 
 
@@ -142,15 +130,9 @@ def test_speeds_of_the_table_are_of_the_records():
     for network, cells in rows:
         name = OF_THE_RECORDS[network]
         plain, fit = (name + one for one in (("plain loop", "ours in fit") if name.endswith(": ") else ENDS))
-        found = (
-            here[plain]["milliseconds"],
-            here[fit]["milliseconds"],
-            here[fit]["ratio"],
-            narrow.get(fit, {}).get("ratio"),
-        )
+        ours, ratio = here[fit], narrow.get(fit, {}).get("ratio")
+        found = here[plain]["milliseconds"], ours["milliseconds"], ours["ratio"], ratio
         for printed, number in zip(cells.split("|"), found, strict=True):
             decimals = len(printed.strip().partition(".")[2])
-            assert (number is None and not printed.strip()) or round(number, decimals) == float(printed), (
-                network,
-                printed,
-            )
+            right = not printed.strip() if number is None else round(number, decimals) == float(printed)
+            assert right, (network, printed)

@@ -1,24 +1,21 @@
 import dataclasses
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from test_reproduce import start_inside
-from toys import made_up
+from toys import Config, made_up
 
-import experiments
-from experiments.binaries import belongs, discover
+from experiments.binaries import GALLERY, belongs, discover
 from experiments.tools import forks, reproduce
-from icl_lab.lab import flags, records
+from icl_lab.lab import records
 from icl_lab.lab.claims import FAILS, HOLDS, Claim, judge
 from icl_lab.lab.drift import committed, drift
 from icl_lab.lab.experiment import PRESETS
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.records import Record
 
-FIGURES = Path(experiments.__file__).parents[1] / "figures"
-COMMITTED = sorted(path.parent for path in FIGURES.glob("*/*/*/record.json"))
+COMMITTED = sorted(path.parent for path in GALLERY.glob("*/*/*/record.json"))
 BINARIES = discover()
 
 
@@ -89,7 +86,7 @@ def test_a_verdict_that_was_not_committed_as_holding_is_no_drift():
     assert drift(record(), rows, record(), rows) == []
 
 
-@pytest.mark.parametrize("folder", COMMITTED, ids=lambda folder: str(folder.relative_to(FIGURES)))
+@pytest.mark.parametrize("folder", COMMITTED, ids=lambda folder: str(folder.relative_to(GALLERY)))
 def test_a_committed_record_is_readable_and_has_the_claims_of_its_binary(folder):
     """It is held against itself, too: no drift. A part of a paper run, or of an earlier preset, is in no ledger."""
     found, rows = committed(folder)
@@ -110,17 +107,12 @@ def test_a_committed_record_without_arrays_is_compared_by_the_rest(tmp_path):
         committed(tmp_path)
 
 
-@dataclasses.dataclass(frozen=True)
-class Config:
-    seed: int = flags.setting(0, "seed", at_least=0)
-    members: int = flags.setting(20, "members", at_least=1)
-
-
 def test_reproduce_against_a_gallery_says_drift_and_is_an_error(tmp_path, monkeypatch, capsys):
     def measured(config, fits):
         yield dict(record(seed=config.seed).arrays)
 
-    binary = made_up("a.b", Config(), measured, (quantity("near", "member"), quantity("exact", "one")), claims=CLAIMS)
+    quantities = quantity("near", "member"), quantity("exact", "one")
+    binary = made_up("a.b", Config(members=20), measured, quantities, claims=CLAIMS)
     monkeypatch.setattr(reproduce, "discover", lambda: {"a.b": binary})
     monkeypatch.setattr(forks, "starter", lambda _: start_inside)
     gallery, folder = tmp_path / "gallery", tmp_path / "gallery" / "a" / "b" / "lab"

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 
@@ -9,26 +10,11 @@ import jax
 import jax.numpy as jnp
 import jaxlib
 import numpy as np
-import pytest
 from toys import Config, made_up
 
 from icl_lab.lab.execution import execute
 from icl_lab.lab.profile import OUTSIDE, Profile, table
 from icl_lab.training import effort
-
-
-@pytest.fixture
-def optimising():
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", False)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-
-
-@pytest.fixture
-def asked_again():
-    yield
-    effort._options.cache_clear()
 
 
 def known(name):
@@ -42,7 +28,7 @@ def known(name):
     return found
 
 
-def test_a_block_lowers_the_effort_and_never_raises_it(optimising):
+def test_a_block_lowers_the_effort_and_never_raises_it(compile_fully):
     assert effort.of("full") == known("full") != effort.of("some") != effort.of("little")
     with effort.at_most("some"):
         assert effort.of("full") == known("some")
@@ -57,7 +43,7 @@ def test_a_block_lowers_the_effort_and_never_raises_it(optimising):
     assert not jax.config.read("jax_disable_most_optimizations")
 
 
-def test_an_experiment_says_how_hard_xla_works_on_a_preset(optimising, tmp_path):
+def test_an_experiment_says_how_hard_xla_works_on_a_preset(compile_fully, tmp_path):
     found = []
 
     def measured(config, fits):
@@ -72,10 +58,10 @@ def test_an_experiment_says_how_hard_xla_works_on_a_preset(optimising, tmp_path)
     assert found == [known("some"), known("little"), known("full"), known("full")]
 
 
-def test_an_option_that_xla_does_not_know_leaves_the_one_that_it_does(monkeypatch, asked_again):
+def test_an_option_that_xla_does_not_know_leaves_the_one_that_it_does(monkeypatch):
     level = {"xla_backend_optimization_level": 0}
     monkeypatch.setitem(effort.OPTIONS, "little", level | {"xla_no_such_option": True})
-    effort._options.cache_clear()
+    monkeypatch.setattr(effort, "_options", effort._options.__wrapped__)
     assert effort.of("little") == level
 
 
@@ -85,24 +71,22 @@ def test_after_an_upgrade_flags_that_xla_does_not_know_are_off_and_said(monkeypa
     monkeypatch.setattr(effort, "RELEASE", "0.0.1")
     own = {"xla_cpu_use_fusion_emitters": False, "xla_no_such_option": 1}
     monkeypatch.setitem(effort.OPTIONS, "little", own)
-    effort.known.cache_clear()
+    monkeypatch.setattr(effort, "known", functools.cache(effort.known.__wrapped__))
     effort.whole_process("little")
     (said,) = set(caplog.messages)  # a handler of another test may hear it too
     assert "not compared with their anchors" in said
     assert said.endswith("are off: --xla_no_such_option=1")
     assert os.environ["XLA_FLAGS"] == "--xla_cpu_use_fusion_emitters=false --of_the_user"
-    monkeypatch.undo()
-    effort.known.cache_clear()
 
 
-def test_another_platform_gets_no_options(monkeypatch, optimising):
+def test_another_platform_gets_no_options(monkeypatch, compile_fully):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     with effort.at_most("little"):
         assert effort.of("little") == effort.of("full") == {}
         assert not jax.config.read("jax_disable_most_optimizations")
 
 
-def test_effort_changes_no_more_than_rounding(optimising):
+def test_effort_changes_no_more_than_rounding(compile_fully):
     def begin(key):
         return jax.random.truncated_normal(key, -2.0, 2.0, (50, 40)) * jnp.sqrt(0.3)
 

@@ -49,15 +49,13 @@ def assert_still(opened, name):
 
 
 @pytest.mark.parametrize("name", STILL)
-def test_one_corrupted_byte_brings_the_static_figure_back(browser, light_page, tmp_path, name):
+def test_one_corrupted_byte_brings_the_static_figure_back(open_page, light_page, tmp_path, name):
     good, at = STORED[name]()
     text, bad = light_page.read_text(), f"{good[:at]}{'z' if good[at].isupper() else 'B'}{good[at + 1 :]}"
     assert good in text
     (tmp_path / "page.html").write_text(text.replace(good, bad))
-    opened = browser.new_page()
-    opened.goto((tmp_path / "page.html").as_uri())
+    opened = open_page((tmp_path / "page.html").as_uri())
     assert assert_still(opened, name).locator("[data-part=check]").inner_text().startswith("✕")
-    opened.close()
 
 
 def test_without_a_script_the_static_figures_stand(browser, light_page):

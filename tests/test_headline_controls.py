@@ -6,16 +6,14 @@ others the table says what is changed in the arrays of the committed record, whi
 
 import dataclasses
 import functools
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from experiments.binaries import discover
+from experiments.binaries import GALLERY, discover
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, judge
 from icl_lab.lab.drift import committed
 
-FIGURES = Path(__file__).parents[1] / "figures"
 BINARIES = discover()
 HEADLINES = {one.id: (name, one) for name, binary in BINARIES.items() for one in binary.claims if one.headline}
 
@@ -23,7 +21,7 @@ HEADLINES = {one.id: (name, one) for name, binary in BINARIES.items() for one in
 @functools.cache
 def at_lab(name):
     """The committed record of a binary at lab and its rows by claim; None and no rows where there is none."""
-    folder = FIGURES.joinpath(*name.split("."), "lab")
+    folder = GALLERY.joinpath(*name.split("."), "lab")
     if not (folder / "record.json").exists():
         return None, {}
     record, rows = committed(folder)

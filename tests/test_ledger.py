@@ -2,12 +2,10 @@
 
 import dataclasses
 import json
-from pathlib import Path
 
 import pytest
 from test_reproduce import Toy
 
-import experiments
 from experiments.papers import Paper
 from experiments.tools import gallery, verdict_tables
 from icl_lab.lab import provenance
@@ -53,8 +51,7 @@ def test_what_the_paper_prints_enters_the_ledger_from_the_claim_of_today_and_cos
 
 def test_an_expectation_was_committed_before_a_record_where_the_files_are_those_of_its_commit(monkeypatch):
     record = Record("von_oswald.one_step", "lab", {}, {}, {}, {"commit": 40 * "a"})
-    home = Path(experiments.__file__).parents[1]
-    then = lambda _, name: (home / name.split(":")[1]).read_text().strip()  # noqa: E731
+    then = lambda _, name: (provenance.HOME / name.split(":")[1]).read_text().strip()  # noqa: E731
     monkeypatch.setattr(provenance, "git", then)
     assert gallery.committed_before(record) == 9 * "a"
     monkeypatch.setattr(provenance, "git", lambda *words: "" if "_shown" in words[1] else then(*words))

@@ -78,22 +78,16 @@ def assert_same(a, b, **bound):
 EQUAL = {"rtol": 0, "atol": 0}
 
 
-def test_groups_chosen_by_memory_are_those_that_are_asked_for_bit_for_bit(together, said):
+def test_where_all_need_too_much_groups_are_those_that_are_asked_for_bit_for_bit(together, one_by_one, said):
     limit = 0.7 * together.memory
-    chosen = train(memory_limit=limit, measure=None)
+    assert one_by_one.memory < limit
+    chosen = train(memory_limit=limit)
+    assert chosen.memory <= limit
     (line,) = said.messages
     pattern = r"training: 5 members need \S+ GiB of \S+ on each device; ([23]) at a time"
     groups = int(re.fullmatch(pattern, line)[1])
-    assert_same(chosen, train(members_at_once=groups, measure=None), **EQUAL)
-
-
-def test_fewer_members_together_where_all_need_too_much(together, one_by_one, said):
-    limit = 0.7 * together.memory
-    assert one_by_one.memory < limit
-    fewer = train(memory_limit=limit)
-    assert fewer.memory <= limit
-    assert_same(fewer, together, rtol=1e-4)
-    assert re.search(r"; [23] at a time$", said.messages[0])
+    assert_same(chosen, train(members_at_once=groups), **EQUAL)
+    assert_same(chosen, together, rtol=1e-4)
 
 
 def test_what_fits_is_left_as_it_is(together, said):

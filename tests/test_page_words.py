@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from experiments.page import numbers
 from experiments.page.drawing import AXIS, UNIT, WIDTH, dots, on_common_axis, region
-from experiments.page.words import powers, worded
+from experiments.page.words import worded
 
 
 def claim_row(relation, expected, tolerance, members):
@@ -55,17 +55,6 @@ def test_nothing_is_drawn_where_nothing_was_measured():
     assert dots(row, np.array([])) is None
 
 
-@pytest.mark.parametrize(
-    ("plain", "typeset"),
-    [
-        ("2.5e-07", "2.5×10⁻⁷"), ("1e+12", "1×10¹²"), ("-0.25", "−0.25"), ("2.3e−16", "2.3×10⁻¹⁶"),
-        ("0.1 [-2, 3e-05]", "0.1 [−2, 3×10⁻⁵]"), ("N-1", "N-1"), ("2020-2021", "2020-2021"),
-    ],
-)  # fmt: skip
-def test_powers_of_ten(plain, typeset):
-    assert powers(plain) == typeset
-
-
 def ledger_row(estimate, interval, relation="<=", expected=0.0, tolerance=0.01, kind="t"):
     return {
         "estimate": estimate, "interval": interval, "relation": relation, "expected": expected, "tolerance": tolerance,
@@ -97,6 +86,8 @@ def test_numbers_are_rounded_to_their_interval_and_a_bound_is_said_in_words(row,
         ("(1-N/L)^(-1/2)", "(1-N/L)<sup>−1/2</sup>"), ("a < b & <i>", "a &lt; b &amp; &lt;i&gt;"),
         ("free_5/train_loss of looped_2 (von_oswald.one_step.cosine)",) * 2,
         ("Figs. 1, 2.5 and 10^6", "Figs. 1, 2.5 and 10<sup>6</sup>"),
+        ("2.5e-07", "2.5×10⁻⁷"), ("1e+12", "1×10¹²"), ("-0.25", "−0.25"), ("2.3e−16", "2.3×10⁻¹⁶"),
+        ("0.1 [-2, 3e-05]", "0.1 [−2, 3×10⁻⁵]"), ("N-1", "N-1"), ("2020-2021", "2020-2021"),
     ],
 )  # fmt: skip
 def test_ascii_formulas_are_typeset_and_names_stay(plain, typeset):

@@ -14,7 +14,7 @@ from icl_lab.compare import from_every_prefix, prefix_losses
 from icl_lab.fast import batch_learner
 from icl_lab.models import GPT, Transformer, learner, prefix_predictions
 from icl_lab.prompts import Prompt, Sample, linear_regression, one_prompt
-from icl_lab.prompts.layouts import alternating_layout, causal_layout, joint_layout, separate_layout
+from icl_lab.prompts.layouts import alternating_layout, causal_layout, separate_layout
 from icl_lab.solvers import averaging, gradient_descent, lasso, least_squares, newton, ridge
 from icl_lab.training import curriculum, every_prefix, fit, rising, training
 
@@ -229,7 +229,6 @@ def refused(*, network=None, layout=None, lengths=False, run=None):
         ({"run": newton(0.1, 2), "lengths": True}, "takes no padded context"),
         ({"run": from_every_prefix(ridge(1.0)), "lengths": True}, "with a padded context"),
         ({"run": from_every_prefix(lambda p: p.x_query)}, r"of shape \(3,\); allowed is \(1,\)"),
-        ({"run": learner(LINEAR.clone(causal=True), {}, joint_layout(sign=1))}, "must both be causal"),
     ],
 )
 def test_what_does_not_fit_is_refused(wrong, message):

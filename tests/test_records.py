@@ -262,13 +262,6 @@ def test_temporaries_of_a_killed_process_go_and_files_of_others_stay(tmp_path):
         assert set(content(tmp_path)) == {".mine.tmp", "a.1.tmp", "notes", ".lock"}
 
 
-def test_set_aside_never_overwrites(tmp_path):
-    for n in (1, 2, 3):
-        (tmp_path / "a").write_text(str(n))
-        assert records.set_aside(tmp_path / "a") == tmp_path / f"a.set-aside-{n}"
-    assert [(tmp_path / f"a.set-aside-{n}").read_text() for n in (1, 2, 3)] == ["1", "2", "3"]
-
-
 def test_hidden_files_are_no_sources(tmp_path, monkeypatch):
     """An editor's lock is a link that leads nowhere, what macOS leaves on foreign disks is no text."""
     for folder in ("icl_lab", "experiments/paper"):

@@ -4,11 +4,10 @@ import os
 import re
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from toys import made_up
+from toys import Config, made_up
 
 from experiments import papers
 from experiments.binaries import belongs
@@ -27,13 +26,7 @@ from icl_lab.lab.records import LOG
 from icl_lab.lab.style import panels
 from icl_lab.training import Training
 
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    seed: int = flags.setting(0, "seed", at_least=0)
-    members: int = flags.setting(6, "members", at_least=1)
-
-
+SIX = Config(members=6)
 VALUES = quantity("values", "member")
 
 
@@ -78,7 +71,7 @@ class Toy:
             return {"values": figure}
 
         return made_up(
-            self.name, Config(), self.measured, (VALUES,), about=f"About {self.name}.", trainings=self.trainings,
+            self.name, SIX, self.measured, (VALUES,), about=f"About {self.name}.", trainings=self.trainings,
             figures=figures, claims=(claim,),
         )  # fmt: skip
 
@@ -130,8 +123,6 @@ def test_list_names_and_runs_nothing(start, capsys):
         (["--workers=-1"], "--workers"),
         (["--preset=huge"], "huge"),
         (["--seed=-1"], "--seed=-1"),
-        (["--nonsense"], "nonsense"),
-        (["quick"], "unexpected argument"),
     ],
 )
 def test_refuses_before_any_run(start, capsys, words, message):
@@ -144,10 +135,8 @@ def test_refuses_before_any_run(start, capsys, words, message):
 @pytest.mark.parametrize(
     ("name", "nearest"),
     [
-        ("reddy.clampin", "did you mean reddy.clamping?"),
         ("clamping", "did you mean reddy.clamping?"),
         ("von_oswald.landscape", "did you mean reddy.landscape or zhang_frei_bartlett.landscape?"),
-        ("xyzzy", "there are correlated.effective_length, correlated.online, dai.dual_form, "),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(name, nearest):
@@ -187,7 +176,7 @@ def test_seed_and_only_reach_the_runs(start, tmp_path):
     toys = [Toy("toy.a"), Toy("toy.b")]
     assert start(toys, "--only=toy.b", "--seed=3") == 0
     assert [toy.runs for toy in toys] == [0, 1]
-    folder = default_outdir(toys[1].experiment(), "quick", Config(seed=3), tmp_path)
+    folder = default_outdir(toys[1].experiment(), "quick", Config(seed=3, members=6), tmp_path)
     assert json.loads((folder / "config.json").read_text())["seed"] == 3
 
 
@@ -234,7 +223,7 @@ def test_verbose_names_every_claim(start, capsys):
 
 
 def planned(*names):
-    return [Run(name, Toy(name).experiment(), "quick", Config(), None) for name in names]
+    return [Run(name, Toy(name).experiment(), "quick", SIX, None) for name in names]
 
 
 def test_a_headline_of_each_paper_comes_first_and_then_the_longest():
@@ -386,7 +375,7 @@ def test_records_of_the_gallery_are_judged_by_the_claims_as_they_are_now(tmp_pat
 
 
 def test_gallery_takes_the_present_preset_with_at_least_its_members():
-    experiment, config = Toy("toy.a").experiment(), flags.to_json(Config())
+    experiment, config = Toy("toy.a").experiment(), flags.to_json(SIX)
     assert belongs(experiment, "lab", "lab", config)
     assert belongs(experiment, "lab", "lab", {**config, "members": 9})
     assert not belongs(experiment, "lab", "lab", {**config, "members": 3})
@@ -399,7 +388,7 @@ def test_a_setting_younger_than_a_record_counts_as_its_default():
     experiment, older = Toy("toy.a").experiment(), {"members": 6}  # from before there was a seed
 
     def with_seed(seed):
-        presets = dict.fromkeys(experiment.presets, Config(seed=seed))
+        presets = dict.fromkeys(experiment.presets, Config(seed=seed, members=6))
         return dataclasses.replace(experiment, presets=presets)
 
     record = Record(experiment.name, "smoke", older, {}, {})
@@ -419,11 +408,6 @@ def test_gallery_shrinks_a_large_picture(tmp_path):
     drawing.Image.fromarray(noise).save(tmp_path / "noise.png")
     drawing.shrink(tmp_path / "noise.png", 20_000)
     assert (tmp_path / "noise.png").stat().st_size < 20_000
-
-
-def test_rank_promotion_raises_in_tests():
-    with pytest.raises(ValueError, match="rank_promotion"):
-        jnp.ones((2, 3)) + jnp.ones(3)
 
 
 def test_runs_side_by_side_have_a_core_each_and_what_the_user_says_holds(monkeypatch):

@@ -58,11 +58,11 @@ def test_lock_has_every_dependency_tool_and_build_requirement():
     assert {normal(re.match(r"[\w.-]+", w)[0]) for w in wanted} <= locked_names()
 
 
-def test_data_files_of_the_library_are_packaged():
-    library = ROOT / "icl_lab"
-    declared = PROJECT["tool"]["setuptools"]["package-data"]["icl_lab"]
-    data = {path for path in library.rglob("[!.]*") if path.is_file() and path.suffix not in (".py", ".pyc")}
-    assert data == {path for pattern in declared for path in library.glob(pattern)}
+@pytest.mark.parametrize("package", ["icl_lab", "experiments"])
+def test_data_files_are_packaged(package):
+    declared, folder = PROJECT["tool"]["setuptools"]["package-data"][package], ROOT / package
+    data = {path for path in folder.rglob("[!.]*") if path.is_file() and path.suffix not in (".md", ".py", ".pyc")}
+    assert data == {path for pattern in declared for path in folder.glob(pattern)}
 
 
 def test_makefile_installs_only_with_hashes():

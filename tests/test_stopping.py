@@ -88,18 +88,6 @@ def test_the_second_ctrl_c_does_not_wait_for_the_checkpoint(capfd):
     ends_with(KeyboardInterrupt, body)
 
 
-def test_a_training_that_ends_before_its_checkpoint_stops_at_its_end():
-    done = []
-
-    def body():
-        with stopping.held():
-            send(signal.SIGTERM)
-            done.append(True)
-
-    ends_with(Stopped, body)
-    assert done
-
-
 def test_on_the_way_out_a_second_sigterm_is_not_raised():
     cleaned = []
 

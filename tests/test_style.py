@@ -108,4 +108,3 @@ def test_learners_differ_without_colour():
 def test_a_map_has_a_symmetric_scale():
     _, axes = panels(1)
     assert heat_map(axes[0, 0], np.eye(3), 0.5, "a map").get_clim() == (-0.5, 0.5)
-    assert style.panels(3, 2)[1].shape == (2, 3)

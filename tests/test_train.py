@@ -1,7 +1,6 @@
 """``icl_lab.train``: members in one call, the same as the plain loop, refused before work where sizes make no sense."""
 
 import dataclasses
-import functools
 import itertools
 
 import jax
@@ -116,11 +115,6 @@ def frozen(key, batch):
     return sampler()(jax.random.key(0), batch)
 
 
-def in_numpy(key, batch):
-    return jax.tree.map(jnp.asarray, jax.device_get(FEW(batch)))
-
-
-FEW = functools.cache(lambda batch: jax.device_get(jax.jit(sampler(), static_argnums=1)(jax.random.key(1), batch)))
 STEPS = itertools.count()
 
 
@@ -132,11 +126,10 @@ def counted(key, batch):
     ("wrong", "said"),
     [
         (frozen, "draws the same tasks whatever its key"),
-        (in_numpy, "draws the same tasks whatever its key"),
         (counted, "draws the same tasks whatever its key"),
         (lambda key, batch: sampler()(key, 7), r"must draw as many tasks as it is asked for, .*; got an array \(7, "),
     ],
-    ids=["key inside", "numpy", "counter", "batch"],
+    ids=["key inside", "counter", "batch"],
 )
 def test_a_sampler_that_ignores_its_key_or_its_batch_is_refused(wrong, said):
     for given in ({"sampler": wrong}, {"sampler": sampler(), "training_sampler": wrong}):

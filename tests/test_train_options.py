@@ -124,9 +124,7 @@ def test_predictions_in_bfloat16_of_float32_parameters(network):
     [
         ({"lr": 1e-3}, "'lr'; did you mean learning_rate"),
         ({"batch_size": 8}, "'batch_size'; did you mean batch"),
-        ({"eval_task": 8}, "'eval_task'; did you mean eval_tasks"),
         ({"folde": "x"}, "'folde'; did you mean folder"),
-        ({"checkpoint_second": 8}, "'checkpoint_second'; did you mean checkpoint_seconds"),
         ({"options": {}}, "'options'; "),
         ({"q": 8}, "'q'; allowed are members, steps, batch, .*, folder, "),
     ],
@@ -135,8 +133,3 @@ def test_an_option_that_there_is_not_is_named_with_one_that_is(option, said, tmp
     for more in ({}, {"folder": tmp_path / "mine"}):
         with pytest.raises(TypeError, match=r"train\(\) has no option " + said):
             icl_lab.train(NETWORK, sampler(), **SMALL, **option, **more)
-
-
-def test_a_class_in_place_of_a_network_is_named():
-    with pytest.raises(ValueError, match=r"an instance, LinearSelfAttention\(\.\.\.\); got the class"):
-        icl_lab.train(LinearSelfAttention, sampler(), **SMALL)

@@ -32,6 +32,12 @@ def measured_at_lab(binary, pieces):
     return Record(binary.EXPERIMENT.name, "lab", to_json(binary.PRESETS["lab"]), metrics, arrays)
 
 
+def measured_with(config, pieces):
+    """The record at lab of a binary that measured these pieces under this configuration."""
+    metrics, arrays, _ = collected(pieces)
+    return Record("toy", "lab", config, metrics, arrays)
+
+
 def verdicts(claims, record, left_out=()):
     """The verdict on each claim, by the last word of its id."""
     return {claim.id.split(".", 2)[-1]: judge(claim, record, left_out)["verdict"] for claim in claims}

@@ -174,7 +174,7 @@ def momentum_attention(pattern: Array, values: Array, eta: ArrayLike, *, normali
     query, but this sum of values depends on no query and no key, so it is no weight matrix W with out = q W (this lab).
 
     One product with the Toeplitz matrix ``momentum_pattern`` added to the pattern, which costs (T, N) sums more than
-    attention alone; ``momentum`` is the same in one pass over the tokens.
+    attention alone.
 
     Args:
       pattern: (T, N) of one head; the N keys are the first N of the T tokens (fewer where the query is no key).
@@ -216,25 +216,6 @@ def momentum_pattern(tokens: int, eta: ArrayLike, *, keys: int | None = None, no
     eta, lag = _checked_momentum(eta), _lag(tokens, keys)
     powers = eta ** jnp.maximum(lag - normalised, 0)
     return jnp.where(lag > 0, (1 - eta) * powers if normalised else powers, 0)
-
-
-def momentum(values: Array, eta: ArrayLike, *, normalised: bool = False) -> Array:
-    """Momentum as a recurrence, m_t = eta (m_(t-1) + v_(t-1)) with m_1 = 0: (T, V) values -> (T, V).
-
-    ``momentum_pattern(T, eta) @ values``, with a state of one value instead of a (T, T) matrix; normalised,
-    m_t = eta m_(t-1) + (1 - eta) v_(t-1).
-
-    Raises:
-      ValueError: as ``momentum_pattern``.
-    """
-    if values.ndim != 2 or not values.shape[0]:
-        raise ValueError(f"values must be (T, V) with T at least 1, got {values.shape}")
-    eta = _checked_momentum(eta).astype(values.dtype)
-
-    def step(state: Array, value: Array) -> tuple[Array, Array]:
-        return eta * state + (1 - eta if normalised else eta) * value, state
-
-    return jax.lax.scan(step, jnp.zeros_like(values[0]), values)[1]
 
 
 def recent_pattern(tokens: int, window: int, *, keys: int | None = None) -> Array:

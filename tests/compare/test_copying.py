@@ -68,14 +68,6 @@ def test_sensitivities_are_the_norms_of_the_mean_derivatives(attention, released
         np.testing.assert_allclose(found[name], value, rtol=1e-7, err_msg=name)
 
 
-def test_a_layer_that_does_nothing_depends_on_its_own_token_alone():
-    idle = jax.tree.map(jnp.zeros_like, hand_built())
-    for released in (False, True):
-        found = measured(copying_sensitivities, NETWORK, idle, PROMPTS, LAYOUT, released=released)
-        np.testing.assert_allclose(found["own"], np.sqrt(D), rtol=1e-6)
-        assert found["next"] == found["other"] == 0
-
-
 def test_the_released_other_counts_the_next_token_too():
     # Among k = 0, .., 2N - 2 the N x-tokens copy the next, the N - 1 y-tokens their own: e_kD counts twice.
     mended = measured(copying_sensitivities, NETWORK, hand_built(), PROMPTS, LAYOUT)

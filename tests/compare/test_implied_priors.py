@@ -91,21 +91,6 @@ def test_a_mixture_draws_its_parts_by_their_weights():
     assert np.mean(y == 5) == pytest.approx(0.75, abs=4.5 * np.sqrt(3 / 16 / y.size))
 
 
-@pytest.mark.parametrize(
-    ("learner", "said"),
-    [
-        (lambda p: np.zeros((len(p.x), 1)), "a point predictor has no prior; got .* behind 0 examples"),
-        (lambda p: (np.zeros(len(p.x)), np.ones(len(p.x))), r"each \(B, 1\).*got \(7,\), \(7,\)"),
-        (lambda p: (p.x_query[:, :1], p.x_query[:, :1] - 9), "variances of at least 0; behind 0 examples"),
-        (lambda p: (np.full((7, 1), np.inf if p.x.shape[1] == 2 else 0), np.ones((7, 1))), "behind 2 examples"),
-        (lambda p: 3 * (np.full((7, 2), 0.6),), "sum to 1"),
-    ],
-)
-def test_what_is_no_distribution_is_refused(learner, said):
-    with pytest.raises(ValueError, match=said):
-        implied_prior(learner, SAMPLER, KEY, 7)
-
-
-def test_fewer_examples_than_inputs_are_refused():
-    with pytest.raises(ValueError, match="sampler must draw prompts of at least as many examples as inputs"):
-        implied_prior(bayes, gaussian_regression(context_length=2, covariance=np.eye(3)), KEY, 7)
+def test_what_is_no_distribution_is_refused_with_the_number_of_examples_behind_which_it_was_said():
+    with pytest.raises(ValueError, match="behind 2 examples"):
+        implied_prior(lambda p: (np.full((7, 1), np.inf if p.x.shape[1] == 2 else 0), np.ones((7, 1))), SAMPLER, KEY, 7)

@@ -48,16 +48,6 @@ def test_metrics_agree_with_finite_differences(x64, outputs):
     assert set(metrics) == set(names)
 
 
-def test_linear_readouts_by_hand(x64):
-    samples = draw(1)
-    w_a, w_b = np.array([[1.0, 0], [0, 2], [0, 0]]), np.array([[0.0, 3], [0, 4], [0, 0]])
-    metrics = jax.jit(lambda samples: compare(lambda p: p.x_query @ w_a, lambda p: p.x_query @ w_b, samples))(samples)
-    np.testing.assert_allclose(metrics["sensitivity_cosine"], 8 / (np.sqrt(5) * 5), rtol=1e-7)
-    np.testing.assert_allclose(metrics["sensitivity_difference"], np.sqrt(1 + 9 + 4), rtol=1e-12)
-    difference = np.linalg.norm(samples.prompt.x_query[0] @ (w_a - w_b))
-    np.testing.assert_allclose(metrics["prediction_difference"], difference, rtol=1e-12)
-
-
 @pytest.mark.parametrize("make", [lambda: ridge(0.1), lambda: softmax_learner(2)])
 def test_a_learner_equals_itself(x64, make):
     one, other = make(), make()
@@ -115,14 +105,6 @@ def test_logits_agree_and_diverge_as_in_a_loop(x64):
     np.testing.assert_allclose(metrics["jensen_shannon"], np.mean(divergences), rtol=1e-9)
 
 
-def test_a_classifier_equals_itself_whatever_is_added_to_its_logits():
-    a = scores(1.0)
-    for other in (a, lambda p: a(p) + 3):
-        metrics = jax.jit(lambda samples, other=other: compare(a, other, samples))(labelled())
-        assert metrics["agreement"] == 1
-        np.testing.assert_allclose(metrics["jensen_shannon"], 0, atol=1e-7)
-
-
 def test_predictions_of_every_prefix_are_compared_one_by_one(x64):
     samples = draw()
     whole = lambda scale: lambda p: scale * jnp.concatenate([p.y, (p.x_query @ p.x.T @ p.y)[None]])  # noqa: E731
@@ -177,11 +159,6 @@ def test_losses_by_hand(x64):
 
 def test_wrong_shapes_are_refused():
     samples = draw()
-    one = jax.tree.map(lambda leaf: leaf[0], samples)
-    with pytest.raises(AssertionError):
-        compare(least_squares(), least_squares(), one)
-    with pytest.raises(AssertionError):
-        mean_loss(least_squares(), one)
 
     def without_outputs(prompt):  # (B,) would be compared with every task's (2,)
         return prompt.y[0, 0]
@@ -192,14 +169,14 @@ def test_wrong_shapes_are_refused():
             compare(*pair, samples)
     with pytest.raises(AssertionError, match=r"without_outputs .* expected is \(9, L\) or"):
         compare(without_outputs, without_outputs, labelled())
-    with pytest.raises(AssertionError):
-        compare(lambda prompt: prompt.y, lambda prompt: prompt.y, samples)
-    with pytest.raises(AssertionError):
-        compare(lambda prompt: prompt.y, least_squares(), samples)
-    with pytest.raises(AssertionError):
-        compare(lambda prompt: jnp.zeros((N + 1, 2)), least_squares(), samples)
-    with pytest.raises(AssertionError):
-        compare(scores(1.0), lambda prompt: scores(1.0)(prompt)[:-1], labelled())
+    for a, b, of in (
+        (lambda prompt: prompt.y, lambda prompt: prompt.y, samples),
+        (lambda prompt: prompt.y, least_squares(), samples),
+        (lambda prompt: jnp.zeros((N + 1, 2)), least_squares(), samples),
+        (scores(1.0), lambda prompt: scores(1.0)(prompt)[:-1], labelled()),
+    ):
+        with pytest.raises(AssertionError):
+            compare(a, b, of)
     with pytest.raises(AssertionError, match=r"without_outputs predicts \(\) for one task; expected is \(2,\)"):
         task_losses(without_outputs, samples)
     with pytest.raises(AssertionError):

@@ -1,5 +1,7 @@
 """The check of programs for accelerators finds what it looks for; ``test_binaries`` asks it of every training."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -49,9 +51,15 @@ def test_the_loop_over_steps_is_lowered_as_a_step_is(square, found):
     assert unwanted(for_accelerators(jax.vmap(one.chunk(4)), state, keys, None)) == found
 
 
-def test_on_a_cpu_the_hint_is_in():
-    program = jax.jit(unfused(lambda w: w * w)).lower(jnp.ones(3)).as_text()
-    assert unwanted(program) == {"inlineable"}
+def test_on_a_cpu_the_hint_is_in_also_in_a_step():
+    @unfused
+    def product(w):
+        return w * w
+
+    one = member(lambda key, _: jnp.ones(3), lambda w, key, _: jnp.sum(product(w)), optax.sgd(0.1))
+    given = jax.random.key(0), None
+    for program in (jax.jit(product).lower(jnp.ones(3)), jax.jit(one.step).lower(one.begin(*given), *given)):
+        assert re.search(r'call @product.*inlineable = "false"', program.as_text())
 
 
 def test_on_a_cpu_what_an_unfused_function_calls_is_fused_into_it():

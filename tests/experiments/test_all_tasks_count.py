@@ -34,7 +34,7 @@ def zero(prompts):
     return jnp.zeros((prompts.x.shape[0], 1))
 
 
-@pytest.mark.parametrize("tasks", [3, 4, 8, 11, 13])
+@pytest.mark.parametrize("tasks", [3, 8, 11])
 def test_the_mean_is_over_every_task_that_is_asked_for(tasks):
     sizes, keys = [], jax.random.split(jax.random.key(0), 2)
     law = always(recording(one_number, sizes))

@@ -77,12 +77,6 @@ def test_a_joined_record_that_is_joined_again_lists_every_run(shares):
     assert (len(again["joined"]), again["seconds"]) == (4, 6.0)
 
 
-def test_parameters_of_the_first_networks_are_kept(shares):
-    kept = joined(shares, keep=1)
-    np.testing.assert_array_equal(kept.params["rotary/w"], joined(shares).params["rotary/w"][:1])
-    assert len(kept.arrays["rotary/reached"]) == 4
-
-
 def test_what_does_not_belong_together_is_refused(shares):
     with pytest.raises(FlagError, match="rotary network 2 is in two"):
         joined([*shares, shares[0]])
@@ -122,11 +116,11 @@ def test_the_command_writes_one_record(tmp_path, shares, monkeypatch):
     for i, one in enumerate(shares):
         records.save(one, tmp_path / str(i), [])
     folders = [str(tmp_path / str(i)) for i in range(len(shares))]
-    assert (
-        join_members.main(["join_members", f"--outdir={tmp_path / 'all'}", "--keep=1", f"--runs={','.join(folders)}"])
-        == 0
-    )
-    assert len(records.load(tmp_path / "all").params["rotary/w"]) == 1
+    words = [f"--outdir={tmp_path / 'all'}", "--keep=1", f"--runs={','.join(folders)}"]
+    assert join_members.main(["join_members", *words]) == 0
+    kept = records.load(tmp_path / "all")
+    np.testing.assert_array_equal(kept.params["rotary/w"], joined(shares).params["rotary/w"][:1])
+    assert len(kept.arrays["rotary/reached"]) == 4
 
 
 @pytest.mark.parametrize("taken", ["0", "file"])

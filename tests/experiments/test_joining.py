@@ -78,26 +78,19 @@ def test_what_has_the_axis_is_put_together_and_the_rest_is_one():
         combine([one(1), one(0)], along="part")
 
 
-def test_the_gallery_collects_the_whole(tmp_path):
-    for one in PARTS:
-        records.save(one, tmp_path / one.config["only"], claims=[])
-    (found,) = gallery.collect(tmp_path, {EXPERIMENT.name: EXPERIMENT}).values()
-    assert found.config["only"] == "all"
-    assert set(found.arrays) == {name for one in PARTS for name in one.arrays}
-
-
 WHOLE = dataclasses.replace(joined(EXPERIMENT, "paper", PARTS), metrics={})
 
 
 @pytest.mark.parametrize(
     ("found", "only"),
     [
+        (PARTS, "all"),
         ([*PARTS, WHOLE], "all"),
         ([part("looped_2", members=20), WHOLE], "all"),
         (PARTS[:1], "looped_2"),
         (PARTS[:2], None),
     ],
-    ids=["whole and parts", "a part with more members", "a part alone", "two parts"],
+    ids=["all parts", "whole and parts", "a part with more members", "a part alone", "two parts"],
 )
 def test_a_whole_run_is_taken_before_parts_and_parts_that_are_no_whole_are_not(found, only, tmp_path, capsys):
     for number, one in enumerate(found):

@@ -6,13 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from toys import measured_with
 
 from experiments.zhang_frei_bartlett import nonlinear_transformer_shown as shown
 from experiments.zhang_frei_bartlett import prefixes
 from experiments.zhang_frei_bartlett.nonlinear_transformer import ERROR, EXPERIMENT, PRESETS, chosen, trainings
 from icl_lab.lab import flags
-from icl_lab.lab.records import Record
-from icl_lab.lab.trainings import collected
 from icl_lab.theory import isotropic_risk
 
 KEY = jax.random.key(5)
@@ -112,9 +111,8 @@ def test_a_test_is_that_of_its_scale_to_the_last_digit():
 def record(errors):
     """Errors of networks trained on identity covariance, by N, on c = 1."""
     one = ERROR.at(covariance="identity", positions="with", test="exp_1")
-    arrays = collected((one.at(length=n), np.asarray(values, float)) for n, values in errors.items())[1]
-    config = {"lengths": [2, 3], "test_length": 6, "input_size": 2}
-    return Record("zhang_frei_bartlett.nonlinear_transformer", "lab", config, {}, arrays, {})
+    pieces = [(one.at(length=n), np.asarray(values, float)) for n, values in errors.items()]
+    return measured_with({"lengths": [2, 3], "test_length": 6, "input_size": 2}, pieces)
 
 
 def test_a_rise_is_the_mean_beyond_n_over_the_error_there_pooled_over_n():

@@ -25,14 +25,6 @@ def test_closed_forms():
     assert risk(optimum(one, 10), test_length=10, covariance=one) / 10 == pytest.approx(forms["linear_10"])
 
 
-def test_best_is_no_gain_on_what_is_read():
-    """At b = 1/(D + 2) E w.S = E |S|^2, so that the query may read S as it is."""
-    cross = own = 0.0
-    for _ in range(7):
-        cross, own = cross + (1 - cross) / 5, own + 2 * (cross - own) / 5 + (1 - 2 * cross + own) / 5
-        assert cross == pytest.approx(own, rel=1e-12)
-
-
 def test_walking_tasks_are_those_of_the_theory():
     """LMS on what is drawn leaves the error of the recursion; without a walk it is another one."""
     case = binary.cases(SMALL)["walking"]

@@ -52,26 +52,15 @@ def test_the_closed_forms_bear_every_claim_out():
     assert set(verdicts(landscape_shown.CLAIMS, landscape_record()).values()) == {"holds"}
 
 
-def test_another_landscape_is_told():
-    good = landscape_record()
-    exact, field = ({"form": form} for form in ("simplified", "mean_field"))
-    escapes = landscape.ESCAPE(good, **field)
-    power = np.broadcast_to(np.array(landscape.PRESETS["lab"].scales) ** -0.5, escapes.shape)
-    lengths_loss = landscape.LENGTHS_LOSS(good, **field)
+def test_waits_and_random_starts_that_are_others_are_told():
+    random = landscape.RANDOM.at(form="mean_field")
     changed = landscape_record(
-        (landscape.WAIT.at(**exact), np.stack([np.ones((4, 5)), 1.2 * np.ones((4, 5))])),
-        (landscape.ESCAPE.at(**field), power),
-        (landscape.RANDOM.at(**field), 1.1 * landscape.RANDOM(good, **field)),
-        (landscape.SLOPE_ERROR.at(**exact), 1e-3 + landscape.SLOPE_ERROR(good, **exact)),
-        (landscape.SADDLE_SLOPE.at(**exact), 1e-3 + landscape.SADDLE_SLOPE(good, **exact)),
-        (landscape.SADDLE_RATE_ERROR.at(**field), 1e-2 + landscape.SADDLE_RATE_ERROR(good, **field)),
-        (landscape.PATH.at(**exact), landscape.PATH(good, **exact) * [1, 1.1, 1]),
-        (landscape.LENGTHS_LOSS.at(**field), lengths_loss * np.linspace(1, 0.1, 301) ** 3),
+        (landscape.WAIT.at(form="simplified"), np.stack([np.ones((4, 5)), 1.2 * np.ones((4, 5))])),
+        (random, 1.1 * random(landscape_record())),
     )
     assert failing(landscape_shown, changed) == {
         "cliff_simplified", "narrowing_simplified", "wait_pairs_simplified", "wait_labels_simplified", "limit",
-        "escape_mean_field",
-        "random_mean_field", "slope_simplified", "critical_simplified", "saddle_mean_field", "shelf_mean_field", "path",
+        "random_mean_field",
     }  # fmt: skip
 
 

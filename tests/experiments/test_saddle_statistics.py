@@ -2,18 +2,13 @@
 
 import numpy as np
 import pytest
+from toys import measured_with
 
 from experiments.zhang_frei_bartlett import landscape_shown, staircase, staircase_shown
 from experiments.zhang_frei_bartlett.landscape import CURVATURE, ENDS, PAIR, PREDICTED
 from experiments.zhang_frei_bartlett.staircase import MERGED, RANK_LEVELS, RANK_LOSS, RANK_TIMES
 from icl_lab.lab.claims import NotRun
-from icl_lab.lab.records import Record
-from icl_lab.lab.trainings import collected
 from icl_lab.theory import Flow
-
-
-def record(config, *pieces):
-    return Record("x", "lab", config, {}, collected(pieces)[1], {})
 
 
 def test_rests_measure_the_time_near_each_level_until_the_optimum():
@@ -29,7 +24,8 @@ def test_rank_statistic_tells_where_the_loss_rests():
     even = np.repeat([1.0, 0.5, 0.0], [10, 10, 20])[None]
     odd = np.repeat([1.0, 0.75, 0.5, 0.25, 0.0], [10, 8, 2, 8, 12])[None]
     for loss, expected in ((even, 1.0), (odd, 0.0)):
-        made = record({"ranks": (2,)}, (RANK_LEVELS, levels), (RANK_TIMES, times), (RANK_LOSS.at(rank=2), loss))
+        pieces = (RANK_LEVELS, levels), (RANK_TIMES, times), (RANK_LOSS.at(rank=2), loss)
+        made = measured_with({"ranks": (2,)}, pieces)
         np.testing.assert_allclose(staircase_shown.rest_between(2)(made), expected)
     with pytest.raises(NotRun, match="rank 4"):
         staircase_shown.rest_between(4)(made)
@@ -40,7 +36,7 @@ def test_escape_slope_has_the_unit_of_the_theory():
     size = np.linalg.norm(np.square(spectrum))
     halves = 7.0 + 1.3 * np.log(1 / np.array(scales)) / size
     both = MERGED.at(of="halves"), np.stack([halves, halves + 2])
-    made = record({"spectrum": spectrum, "merged_scales": scales}, both)
+    made = measured_with({"spectrum": spectrum, "merged_scales": scales}, [both])
     np.testing.assert_allclose(staircase_shown.escape_slope(made), 1.3)
 
 
@@ -79,7 +75,7 @@ def landscape_record():
         (PREDICTED.at(dimension=2), predicted),
         (PAIR, {"ended": np.zeros((1, 4), int), "above": np.zeros((1, 4))}),
     ]
-    return record(config, *pieces)
+    return measured_with(config, pieces)
 
 
 def test_landscape_pools_minima_and_saddles_apart():

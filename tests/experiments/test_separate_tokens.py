@@ -3,13 +3,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from toys import measured_with
 
 from experiments.von_oswald import separate_tokens as binary
 from experiments.von_oswald import separate_tokens_shown as shown
 from icl_lab.lab.claims import NOT_JUDGED
 from icl_lab.lab.drift import committed
-from icl_lab.lab.records import Record
-from icl_lab.lab.trainings import collected
 from icl_lab.prompts.positions import sinusoidal_positions
 
 FIGURES = Path(__file__).resolve().parents[2] / "figures"
@@ -24,9 +23,9 @@ def record_of(losses, following, finals):
         (binary.STEPS, 100 * np.arange(losses.shape[1])),
         (binary.CURVE["softmax"], curves),
         (binary.FINAL["softmax"], {"trained": np.array(finals), "gd": np.full(len(losses), 0.5)}),
+        ("facts", {"predict_zero": 1.0, "closed_form": 0.5, "two_steps": 0.4}),
     )
-    metrics = {"predict_zero": 1.0, "closed_form": 0.5, "two_steps": 0.4}
-    return Record("von_oswald.separate_tokens", "lab", {"input_size": 4}, metrics, collected(pieces)[1], {})
+    return measured_with({"input_size": 4}, pieces)
 
 
 def test_the_drop_is_half_of_the_way_and_copying_half_of_its_largest_value():

@@ -108,19 +108,12 @@ REFUSED = {
         ({"spread_grid": (0.1, 0.1)}, "--spread_grid=0.1,0.1: allowed is each value once"),
     ],
     ("reddy.data_dependence", "smoke"): [
-        ({"class_grid": (4, 9)}, "--class_grid"),
         ({"spread_classes": 9}, "--spread_classes"),
         ({"exponent_classes": 9}, "--exponent_classes"),
         ({"reduced_steps": 5}, "--reduced_steps"),
         ({"models": ("network",), "steps": 5}, "--steps"),
-        ({"burstiness_grid": (0, 2)}, "--burstiness_grid"),
         ({"burstiness_grid": (2, 1), "labels": 2, "context_length": 4, "slots": 9}, "--burstiness_grid"),
         ({"only": "reduced_spread", "context_length": 8, "slots": 17}, "--burstiness"),
-    ],
-    ("reddy.label_count", "smoke"): [
-        ({"lengths": (4,)}, "--label_counts"),
-        ({"label_steps": (3,)}, "--label_steps"),
-        ({"label_counts": (2, 3)}, "--label_counts"),
     ],
     ("reddy.label_count", "lab"): [
         (cells((4, 32), (32, 32)), "--slots=33 --lengths=4,32: allowed is at least 2N . 1"),
@@ -227,7 +220,6 @@ REFUSED = {
         ({"context_length": 7}, "context_length"),
         ({"train_lengths": (20,)}, "train_lengths"),
         ({"test_lengths": (20, 5)}, "test_lengths"),
-        ({"test_lengths": (5, 5)}, "test_lengths"),
         ({"spectrum": (1.0, 0.5)}, "spectrum"),
         ({"measure_every": 7}, "steps"),
     ],

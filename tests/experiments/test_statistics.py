@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from toys import measured_with
 
 from experiments.onsets import at_exact_start, half_drop_times
 from experiments.von_oswald import (
@@ -14,8 +15,6 @@ from experiments.von_oswald import (
     task_sets_shown,
 )
 from icl_lab.lab.claims import judge
-from icl_lab.lab.records import Record
-from icl_lab.lab.trainings import collected
 
 STEPS = np.arange(0, 100, 10)
 
@@ -23,11 +22,6 @@ STEPS = np.arange(0, 100, 10)
 def drop(at, start=0.4, end=0.2):
     """A loss curve that drops at a step; never, if that is beyond the last."""
     return np.where(STEPS < at, start, end)  # noqa: SIM300
-
-
-def record(pieces, config, **metrics):
-    """A record of what a binary yields."""
-    return Record("toy", "lab", config, metrics, collected(pieces)[1], {})
 
 
 def claim(module, name):
@@ -50,8 +44,9 @@ def phases(one, two, fresh=(), own=()):
         (phase_transitions.STEPS, STEPS),
         (phase_transitions.SET_STEPS, STEPS),
         (phase_transitions.OF_SET, {"loss": np.array(fresh), "train_loss": np.array(own)}),
+        ("facts", {"predict_zero": 0.4, "closed_form": 0.2}),
     ]
-    return record(pieces, {}, predict_zero=0.4, closed_form=0.2)
+    return measured_with({}, pieces)
 
 
 def test_two_heads_sooner_and_together():
@@ -88,8 +83,9 @@ def heads(one, two, cosine):
     pieces += [
         (softmax.CURVE.at(heads=2, metric="gd_sensitivity_cosine"), np.array(cosine)[:, None]),
         (softmax.MAPS.at(heads=2), np.stack([maps, np.eye(4) - maps], axis=1)),
+        ("facts", {"closed_form": 0.2, "centred": 0.21}),
     ]
-    return record(pieces, {"input_size": 3}, closed_form=0.2, centred=0.21)
+    return measured_with({"input_size": 3}, pieces)
 
 
 def test_members_on_the_plateau_are_counted_apart():
@@ -104,12 +100,13 @@ def test_members_on_the_plateau_are_counted_apart():
 
 def test_excess_of_a_fixed_set_is_measured_against_the_gd_step_on_the_same_tasks():
     losses = {"trained": np.array([0.22, 0.21]), "gd": np.array([0.2, 0.2])}
-    r = record([(task_sets.FINAL.at(tasks=8192), losses)], {}, closed_form=0.2, coefficient=0.01 * 8192)
+    facts = {"closed_form": 0.2, "coefficient": 0.01 * 8192}
+    r = measured_with({}, [(task_sets.FINAL.at(tasks=8192), losses), ("facts", facts)])
     np.testing.assert_allclose(task_sets_shown.excess_over_theory(8192)(r), [2, 1])
 
 
 def test_far_out_is_the_largest_range_wherever_it_stands():
     losses = {"trained": np.array([[4.0, 1.0]]), "gd": np.array([[8.0, 1.0]])}
     config = {"ranges": [2.0, 1.0], "networks": ["looped_1"], "only": "all"}
-    r = record([(layer_norm.RANGE.at(network="looped_1"), losses)], config)
+    r = measured_with(config, [(layer_norm.RANGE.at(network="looped_1"), losses)])
     np.testing.assert_allclose(claim(layer_norm, "one_robust").statistic(r), [0.5])

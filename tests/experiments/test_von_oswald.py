@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from toys import measured_with
 
 from experiments.von_oswald import (
     common,
@@ -21,8 +22,6 @@ from experiments.von_oswald import (
 from experiments.von_oswald.tuning import best_step
 from icl_lab.lab import records
 from icl_lab.lab.flags import to_json
-from icl_lab.lab.records import Record
-from icl_lab.lab.trainings import collected
 from icl_lab.models import LinearSelfAttention
 from icl_lab.solvers import gradient_descent
 
@@ -78,8 +77,7 @@ def test_undamped_gradient_descent_turns_up_and_so_does_the_exact_loss_it_is_hel
 def test_a_layer_diverges_when_its_loss_exceeds_that_of_predicting_zero():
     losses = np.array([[0.2, 0.5, np.nan, 0.1], [0.2, 0.1, 0.1, 0.1]])
     config = {"input_size": 10, "input_range": 1.0, "applications": 4, "dampings": [1.0]}
-    arrays = roll_out.ROLLED_OUT.at(damping=1.0).named({"trained": losses})
-    record = Record("toy", "lab", config, {}, arrays, {})
+    record = measured_with(config, [(roll_out.ROLLED_OUT.at(damping=1.0), {"trained": losses})])
     np.testing.assert_array_equal(roll_out_shown.diverges_at(record, 1.0, "trained"), [2, 5])
 
 
@@ -95,7 +93,7 @@ def searched(losses, own, config):
     """A record of ``grokking`` with these losses on fresh tasks and on the set, (M, R) by cell."""
     pieces = [(grokking.STEPS, np.arange(0, 100, 10))]
     pieces += [(grokking.LOSS.at(cell=cell), {"loss": losses[cell], "train_loss": own[cell]}) for cell in losses]
-    return Record("toy", "lab", config, {"predict_zero": 0.4, "closed_form": 0.2}, collected(pieces)[1])
+    return measured_with(config, [*pieces, ("facts", {"predict_zero": 0.4, "closed_form": 0.2})])
 
 
 def drops(*at):
@@ -148,7 +146,6 @@ def test_a_member_on_the_plateau_of_corrupted_labels_does_not_count():
     """Zero has a loss of .4167; the second member waits at m = 8 where GD has .40, the third everywhere."""
     final = {"gd": [[0.16] * 3, [0.4] * 3], "gd++": [[0.11] * 3, [0.4] * 3]}
     final["trained"] = [[0.1155, 0.1166, 0.41], [0.402, 0.43, 0.413]]
-    arrays = noisy_labels_retrained.FINAL.named({name: np.array(losses) for name, losses in final.items()})
-    config = to_json(noisy_labels_retrained.PRESETS["lab"])
-    made = Record("x", "lab", config, {}, arrays)
+    pieces = [(noisy_labels_retrained.FINAL, {name: np.array(losses) for name, losses in final.items()})]
+    made = measured_with(to_json(noisy_labels_retrained.PRESETS["lab"]), pieces)
     np.testing.assert_allclose(noisy_labels_retrained_shown.past(made, "trained", "gd++"), [1.05, 1.06, np.nan])

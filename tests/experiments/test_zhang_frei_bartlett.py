@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from toys import measured_with
 
 from experiments.settings import member_keys
 from experiments.zhang_frei_bartlett import gradient_flow, gradient_flow_shown, paths, random_covariance, risk, shifts
@@ -14,8 +15,6 @@ from experiments.zhang_frei_bartlett.common import block_product
 from experiments.zhang_frei_bartlett.gradient_flow import DRIFT, PREDICTED
 from experiments.zhang_frei_bartlett.shift_families import closed_form, points
 from icl_lab.constructions import linear_attention_weights
-from icl_lab.lab.records import Record
-from icl_lab.lab.trainings import collected
 from icl_lab.prompts import random_covariance_regression
 from icl_lab.theory import block_loss, gaussian_labels, optimum, regression_slope, variance_moments
 from icl_lab.theory.flows.balance import mean_field
@@ -33,9 +32,8 @@ def blocks(u, u11):
 
 def of_drift(drift, predicted, **metrics):
     config = {"drift_batches": [16, 64, 256], "drift_rates": [0.001, 0.002, 0.5]}
-    pieces = [(DRIFT, drift), (PREDICTED, predicted), ("facts", {"flow_scale": 1.0, "edge_rate": 1.0} | metrics)]
-    facts, arrays, _ = collected(pieces)
-    return Record("", "lab", config, facts, arrays, {})
+    facts = {"flow_scale": 1.0, "edge_rate": 1.0} | metrics
+    return measured_with(config, [(DRIFT, drift), (PREDICTED, predicted), ("facts", facts)])
 
 
 def test_exponents_of_the_drift_are_read_where_it_is_small_and_far_below_the_edge():

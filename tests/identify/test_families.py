@@ -186,14 +186,6 @@ def test_the_mixture_weighs_the_tasks_of_training_against_ridge(x64):
     np.testing.assert_allclose(ridge, FAMILIES["ridge"].models[0].predict(np.array([[0.7 / N]]), on)[0], rtol=1e-6)
 
 
-def test_a_filter_acts_on_the_eigenbasis():
-    on = prompts()
-    s, b = on.x.swapaxes(1, 2) @ on.x / N, np.einsum("cnd,cn->cd", on.x, on.y) / N
-    w = np.linalg.solve(s + 0.3 * np.eye(D), b[..., None])[..., 0]
-    expected = np.einsum("cqd,cd->cq", on.q, w)
-    np.testing.assert_allclose(FAMILIES["ridge"].models[0].predict(np.array([[0.3]]), on)[0], expected, rtol=1e-10)
-
-
 def test_every_family_says_what_it_needs_and_stands_under_its_name():
     for name, family in FAMILIES.items():
         assert family.name == name

@@ -8,13 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import stranger_learners as plain
+from stranger_adaptive import nearest
+from strangers import prompts
 
 from icl_lab import solvers
 from icl_lab.identify import FAMILIES, LearnerError, decision, identify
 from icl_lab.identify.probes import battery
 from icl_lab.machine import vectors
 from icl_lab.models import LinearSelfAttention
-from icl_lab.prompts import Sample, linear_regression
+from icl_lab.prompts import linear_regression
 from icl_lab.training.model import model_of
 
 N, D = 8, 3
@@ -22,23 +25,9 @@ SIZES = {"context_length": N, "input_size": D}
 SAMPLER = linear_regression(**SIZES, input_range=2.0)
 RIDGE = {"ridge": FAMILIES["ridge"]}
 UNIT = 1 / 3  # mean eigenvalue: the variance of U(-1, 1)
-
-
-def ridge(x, y, q, strength=0.5):
-    gram = x.swapaxes(1, 2) @ x + strength * np.eye(x.shape[2])
-    return (q[:, None] @ np.linalg.solve(gram, x.swapaxes(1, 2) @ y))[:, 0]
-
-
-def descent(x, y, q, rate=0.6 / UNIT, steps=3):
-    w = np.zeros((len(x), x.shape[2], 1))
-    for _ in range(steps):
-        w = w - rate / x.shape[1] * x.swapaxes(1, 2) @ (x @ w - y)
-    return (q[:, None] @ w)[:, 0]
-
-
-def nearest_two(x, y, q):
-    order = np.argsort(((x - q[:, None]) ** 2).sum(-1), axis=1)[:, :2]
-    return np.take_along_axis(y[:, :, 0], order, 1).mean(1, keepdims=True)
+ridge = plain.linear(plain.ridge_weights(0.5))
+descent = plain.descent([0.6 / UNIT] * 3)
+nearest_two = nearest(2)
 
 
 def jittered(x, y, q):
@@ -205,20 +194,6 @@ def test_zero_is_named_whatever_is_tried():
     assert (found.verdict, found.family) == ("identified", "zero")
 
 
-def of_a_set(tasks, noise):
-    """Noisy labels of tasks (T, D, 1) in turn by chance."""
-    plain = linear_regression(**SIZES, input_law="normal")
-
-    def sampler(key, batch):
-        keys = jax.random.split(key, 3)
-        prompt = plain(keys[0], batch).prompt
-        w = tasks[jax.random.randint(keys[1], (batch,), 0, len(tasks))]
-        y = prompt.x @ w + noise**0.5 * jax.random.normal(keys[2], prompt.y.shape)
-        return Sample(replace(prompt, y=y), jnp.einsum("bd,bdo->bo", prompt.x_query, w), {"w": w})
-
-    return sampler
-
-
 @pytest.mark.parametrize(
     ("learner", "families"),
     [
@@ -228,7 +203,8 @@ def of_a_set(tasks, noise):
 )
 def test_tasks_of_a_finite_set_are_known_and_may_be_mixed_with_ridge(learner, families):
     tasks = jax.random.normal(jax.random.key(9), (8, D, 1))
-    found = identify(learner(tasks, noise_variance=0.25), **SIZES, sampler=of_a_set(tasks, 0.25))
+    sampler = prompts(N, D, noise=0.25, tasks=tasks[..., 0])
+    found = identify(learner(tasks, noise_variance=0.25), **SIZES, sampler=sampler)
     assert found.family in families
     assert found.members[0].parameters["noise_variance"] == pytest.approx(0.25, rel=1e-3)
     if len(families) == 1:
@@ -236,8 +212,8 @@ def test_tasks_of_a_finite_set_are_known_and_may_be_mixed_with_ridge(learner, fa
 
 
 def test_all_tasks_of_a_large_set_are_known():
-    tasks = jax.random.normal(jax.random.key(9), (900, D, 1))
-    _, on, _ = battery(of_a_set(tasks, 0.0), N, D, 0)
+    tasks = jax.random.normal(jax.random.key(9), (900, D))
+    _, on, _ = battery(prompts(N, D, tasks=tasks), N, D, 0)
     assert on.tasks.shape == (900, D)
 
 
@@ -334,23 +310,3 @@ def test_a_model_of_another_library():
     found = identify(lambda x, y, q: model(x, y, q), **SIZES, sampler=SAMPLER)
     assert found.members[0].steps == 1
     assert found.members[0].parameters["learning_rate"] == pytest.approx(0.9, rel=1e-4)
-
-
-def test_a_model_of_scikit_learn():
-    sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed")
-    from sklearn.linear_model import ridge_regression
-
-    fits = {}  # a context has many queries
-
-    def learner(x, y, q):
-        def one(inputs, labels, query):
-            context = (inputs.tobytes(), labels.tobytes())
-            if context not in fits:
-                fits[context] = ridge_regression(inputs, labels[:, 0], 0.5, solver="cholesky")
-            return query @ fits[context]
-
-        return np.array([[one(*prompt)] for prompt in zip(np.asarray(x), np.asarray(y), np.asarray(q))])
-
-    with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):  # half of its time
-        found = identify(learner, **SIZES, sampler=SAMPLER)
-    assert found.family == "ridge"

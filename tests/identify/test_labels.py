@@ -9,7 +9,7 @@ import pytest
 from experiments.identification.label_outsiders import three_nearest
 from experiments.identification.labels import learner_of
 from icl_lab.identify import LearnerError, identify_classifier
-from icl_lab.identify.label_families import LABEL_FAMILIES, LabelPrompts
+from icl_lab.identify.label_families import LABEL_FAMILIES
 from icl_lab.identify.labels import BAR, label_battery, total_variation
 from icl_lab.prompts import item_label_classification, item_label_law, linear_regression
 
@@ -151,12 +151,6 @@ def test_the_wide_prompts_have_the_same_mean_size():
     deviation = sizes[rows].std() / np.sqrt(rows.sum())
     assert abs(sizes[rows].mean() - 1) < 5 * deviation
     assert sizes[rows].std() > 2 * sizes[~rows].std()
-
-
-def test_some_prompts_are_some_rows():
-    part = ON.take(slice(0, 3))
-    assert isinstance(part, LabelPrompts)
-    np.testing.assert_array_equal(part.hot.argmax(2), ON.labels[:3])
 
 
 def test_an_answer_is_short_and_drawn():

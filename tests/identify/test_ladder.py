@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from stranger_learners import descent
 
 from icl_lab.identify import FAMILIES, decision, identify
 from icl_lab.identify.fitting import Fit, free_filter
@@ -90,11 +91,6 @@ def test_chance_is_how_much_of_random_couplings_no_symmetric_matrix_fits(size):
     assert below == pytest.approx(decision.CHANCE, abs=4 * (decision.CHANCE / 20_000) ** 0.5)
 
 
-def one_step(matrix):
-    """A numpy function that predicts x_q^T P X^T y / N."""
-    return lambda x, y, q: ((q @ matrix)[:, None] @ (x.swapaxes(1, 2) @ y))[:, 0] / x.shape[1]
-
-
 def test_a_mild_preconditioner_is_not_called_gd_and_couplings_as_large_are():
     """Both 4 % from a multiple of the identity; one is symmetric, the other is any matrix, as training leaves it."""
     size = 5
@@ -103,7 +99,7 @@ def test_a_mild_preconditioner_is_not_called_gd_and_couplings_as_large_are():
     symmetric = (drawn + drawn.T) / 2
     matrices = [0.6 / UNIT * (np.eye(size) + 0.04 * size**0.5 * m / np.linalg.norm(m)) for m in (symmetric, drawn)]
     sampler = linear_regression(context_length=N, input_size=size, input_range=2.0)
-    found = identify([one_step(m) for m in matrices], context_length=N, input_size=size, sampler=sampler)
+    found = identify([descent([1.0], m) for m in matrices], context_length=N, input_size=size, sampler=sampler)
     mild, coupled = found.members
     assert 0.03 < mild.asymmetry < decision.LEFT
     assert mild.family == "preconditioned GD"

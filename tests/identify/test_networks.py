@@ -5,6 +5,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from stranger_learners import gained, linear, ridge_weights
 
 from experiments.identification import of
 from experiments.identification.networks import (
@@ -90,12 +91,7 @@ def test_a_record_keeps_the_set_of_steps_and_counts_no_family_that_only_contains
 
 
 def test_the_gain_of_a_name_is_in_the_loss_that_it_predicts():
-    def shrunk(x, y, q):
-        w = np.linalg.solve(x.swapaxes(1, 2) @ x + 2 * np.eye(3), x.swapaxes(1, 2) @ y)
-        return 1.02 * (q[:, None] @ w)[:, 0]
-
-    config = CONFIG | {"input_range": 2.0}
-    ridge = {"ridge": FAMILIES["ridge"]}
-    found = identify(shrunk, context_length=7, input_size=3, sampler=sampler_of(config), families=ridge)
-    losses = held_back_losses(found, [shrunk], config, 0)
+    shrunk, ridge = gained(linear(ridge_weights(2.0)), 1.02), {"ridge": FAMILIES["ridge"]}
+    found = identify(shrunk, context_length=7, input_size=3, sampler=sampler_of(CONFIG), families=ridge)
+    losses = held_back_losses(found, [shrunk], CONFIG, 0)
     np.testing.assert_allclose(losses["by_algorithm"], losses["loss"], atol=1e-6)

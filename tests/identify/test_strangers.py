@@ -35,7 +35,3 @@ def test_a_stranger_is_named_rightly_or_refused(stranger, pytestconfig, capsys):
     else:
         assert name in stranger.allowed, str(found)
         assert not stranger.evidence or member.evidence
-
-
-def test_strangers_are_many_and_their_names_differ():
-    assert len({one.name for one in STRANGERS}) == len(STRANGERS) >= 45

@@ -106,6 +106,9 @@ def test_a_long_training_is_tried_for_a_moment():
 
 def test_a_run_that_ends_in_time_is_timed_as_it_is(instant, tmp_path):
     def measured(config, fits):
+        kept = fits.checkpoint("pieces")
+        assert kept.load(lambda: {}) is None
+        kept.save(lambda: {}, finished=False)
         yield "facts", {"steps": fits["training"].steps}
         with fits.bar("tasks", 3) as advance:
             time.sleep(0.1)
@@ -115,16 +118,6 @@ def test_a_run_that_ends_in_time_is_timed_as_it_is(instant, tmp_path):
     assert found.stages["training"].seconds == 10
     assert 0.1 <= found.rest < 5
     assert found.seconds == 10 + found.rest
-
-
-def test_a_run_that_keeps_what_is_no_training_is_followed_too(instant, tmp_path):
-    def measured(config, fits):
-        kept = fits.checkpoint("pieces")
-        assert kept.load(lambda: {}) is None
-        kept.save(lambda: {}, finished=False)
-        yield "facts", {"steps": fits["training"].steps}
-
-    assert dry_run.cost(of(measured, "training"), "quick", Config(), gallery=tmp_path).stages["training"].seconds == 10
 
 
 def test_all_else_is_not_scaled_by_compilation_and_a_resumed_record_says_nothing(tmp_path, monkeypatch):
@@ -285,12 +278,6 @@ def test_a_dry_run_of_a_binary_prints_and_writes_nothing(tmp_path, monkeypatch, 
     assert f"about {cells} s on" in capsys.readouterr().out
     assert set(asked) == {("von_oswald.roll_out", "smoke", 2 * 2**30)}
     assert not list(tmp_path.iterdir())
-
-
-def test_several_processes_are_refused(tmp_path, capsys):
-    words = ["binary", "--dry_run", "--distributed", f"--outdir={tmp_path}"]
-    assert command_line.main(roll_out.EXPERIMENT, words) == command_line.REFUSED
-    assert "--dry_run" in capsys.readouterr().err
 
 
 def test_a_program_that_takes_no_time_is_tried_a_hundred_times():

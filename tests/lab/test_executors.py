@@ -190,35 +190,12 @@ def test_two_executors_at_once_run_every_cell_once(tmp_path):
         assert "from step 1" not in (cell.folder / LOG).read_text()
 
 
-def test_a_folder_at_work_is_waited_for_or_refused(tmp_path):
-    with open(tmp_path / ".lock", "w") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(records.RecordError, match="another run is at work"), records.locked(tmp_path):
-            pass
-        threading.Timer(0.3, lambda: fcntl.flock(other, fcntl.LOCK_UN)).start()
-        started = time.monotonic()
-        with records.locked(tmp_path, wait=True):
-            assert time.monotonic() - started > 0.2
-
-
 def test_who_waits_for_a_folder_can_be_stopped(tmp_path):
     with open(tmp_path / ".lock", "w") as other, stopping.heeding():
         fcntl.flock(other, fcntl.LOCK_EX)
         threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
         with pytest.raises(stopping.Stopped), records.locked(tmp_path, wait=True):
             pass
-
-
-def test_a_worker_outlives_its_plan_and_the_next_one_waits_for_it(tmp_path):
-    work = "echo x >> starts; while [ ! -e go ]; do sleep 0.02; done; touch done"
-    (one,) = shells(tmp_path, "a", f"exec 9>.lock; flock 9; [ -e done ] || {{ {work}; }}")
-    (child,) = start_here([one])
-    while not (one.folder / "starts").exists():
-        time.sleep(0.01)
-    threading.Timer(0.3, (one.folder / "go").touch).start()
-    assert run([one], 1) == ({}, ["a: finished"])
-    assert child.wait() == 0
-    assert (one.folder / "starts").read_text() == "x\n"
 
 
 def test_where_a_worker_cannot_be_started_the_others_save(tmp_path, monkeypatch):
@@ -360,6 +337,7 @@ def test_a_cell_is_the_run_of_the_binary_alone(tmp_path, monkeypatch):
         ("--grid=seed:1 --workers=2 --minutes=9", "--minutes=9: allowed with --executor=slurm, submitit_local"),
         ("--grid=seed:1 --gpus=1", "--gpus=1: allowed with --executor"),
         ("--slurm_partition=a", "--slurm_partition=a: allowed with --executor"),
+        ("--dry_run --distributed", "--dry_run: allowed is a single process, without --distributed"),
         ("--dry_run --profile", "--profile: allowed is a run, without --dry_run"),
         ("--grid=seed:1 --profile", "--profile: allowed is a single run, without --grid"),
         ("--grid=seed:1 --workers=2 --outdir=file", "--outdir=file"),

@@ -3,7 +3,6 @@ import dataclasses
 import functools
 import io
 import os
-import re
 import sys
 import threading
 from pathlib import Path
@@ -25,9 +24,7 @@ from icl_lab.lab.quantities import quantity
 from icl_lab.lab.records import Record, RecordError
 from icl_lab.lab.runs import FinishedRun
 from icl_lab.lab.trainings import Fits
-from icl_lab.prompts.unfused import unfused
 from icl_lab.training import Training
-from icl_lab.training.fitting import member
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,33 +177,6 @@ def test_a_cell_is_the_run_of_the_binary_alone_to_the_last_bit(tmp_path):
             np.testing.assert_array_equal(whole[cell.folder.name][name], values)
 
 
-def test_the_training_of_a_cell_keeps_what_is_not_to_be_fused(tmp_path, monkeypatch):
-    kept, carried_out = [], Training.carried_out
-
-    def train(config):
-        @unfused
-        def product(w):
-            return w * config.rate
-
-        def loss(w, key, _):
-            return jnp.sum(product(w) ** 2)
-
-        keys = jax.random.split(jax.random.key(0), config.members)
-        return {"a": Training(lambda key, _: jnp.ones(3), loss, optax.sgd(0.1), keys, steps=1)}
-
-    def seen(training, **options):
-        one = member(training.init, training.loss, training.optimizer, None, training.schedule)
-        first = jax.tree.map(lambda leaf: leaf[0], (training.keys, training.settings))
-        kept.append(jax.jit(one.step).lower(jax.eval_shape(one.begin, *first), *first).as_text())
-        return carried_out(training, **options)
-
-    monkeypatch.setattr(Training, "carried_out", seen)
-    experiment = made_up("toy.grid", Config(), lambda _, fits: [{} for _ in fits.values()], trainings=train)
-    assert command_line.main(experiment, words(tmp_path, "rate:0.1,0.2")) == 0
-    assert kept
-    assert all(re.search(r'call @product.*inlineable = "false"', text) for text in kept)
-
-
 def test_seeds_are_pooled_as_members():
     record = merging.merged(grid_of(SEEDS), alone(SEEDS))
     rows = record.metrics["settings"]
@@ -216,19 +186,6 @@ def test_seeds_are_pooled_as_members():
         found = row["claims"]["toy.grid.small"]
         assert found["members"] == 4
         np.testing.assert_allclose(found["estimate"], pooled.mean(), rtol=1e-5)
-
-
-def test_cells_that_other_sources_made_are_named(caplog):
-    def made_by(*sources):
-        return [
-            dataclasses.replace(cell, provenance=dict(cell.provenance) | {"sources": one, "commit": str(i)})
-            for i, (cell, one) in enumerate(zip(alone(SEEDS), sources))
-        ]
-
-    merging.merged(grid_of(SEEDS), made_by("a", "a", "a", "a"))
-    assert not caplog.text  # another commit may have changed a page
-    merging.merged(grid_of(SEEDS), made_by("a", "a", "b", "b"))
-    assert "differ in sources" in caplog.text
 
 
 def test_networks_that_are_given_are_no_more_members_with_another_seed():

@@ -21,7 +21,6 @@ from icl_lab.models import LinearSelfAttention
 from icl_lab.models.attention import ATTENTIONS, Attention
 from icl_lab.prompts import linear_regression
 from icl_lab.training import Model, programs
-from icl_lab.training.plans import training
 
 SAMPLER = linear_regression(context_length=4, input_size=2)
 NETWORK = LinearSelfAttention(init_scale=0.1)
@@ -260,7 +259,6 @@ def test_the_measurements_of_a_training_keep_their_names():
     taken = lambda params, samples: {"steps": jnp.zeros(())}  # noqa: E731
     with pytest.raises(ValueError, match="steps: a name that is empty or taken"):
         icl_lab.train(NETWORK, SAMPLER, **SMALL, extra=taken)
-    assert training(NETWORK, SAMPLER, steps=1).model is not None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -89,15 +89,11 @@ def test_a_training_planned_after_another_one_is_asked_with_what_the_run_kept_of
 
 
 def test_parameters_are_part_of_the_record(folder, tmp_path):
-    """They come back bit for bit, survive a redrawing, and a changed file is refused."""
+    """They survive a redrawing, and a changed file is refused."""
     before = (folder / "params.npz").read_bytes()
     execute(one_step.EXPERIMENT, "smoke", from_json(one_step.Config, records.load(folder).config), folder)
     assert (folder / "params.npz").read_bytes() == before
-    record = records.load(folder)
-    records.save(record, tmp_path, [])
-    assert {k: v.tobytes() for k, v in records.load(tmp_path).params.items()} == {
-        k: v.tobytes() for k, v in record.params.items()
-    }
+    records.save(records.load(folder), tmp_path, [])
     (tmp_path / "params.npz").write_bytes(before[:-1] + b"?")
     with pytest.raises(RecordError, match=r"params\.npz differs"):
         records.load(tmp_path)

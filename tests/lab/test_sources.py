@@ -29,10 +29,7 @@ def digest(texts):
     [
         ONE_STEP,
         "experiments.von_oswald.common",
-        "experiments.training",
         "icl_lab.prompts.regression",
-        "icl_lab.models.transformer",
-        "icl_lab.theory.gradient_descent.one_step",
         "icl_lab.training.fitting",
         "icl_lab.lab.flags",
         "icl_lab.lab.trainings",
@@ -47,12 +44,7 @@ def test_an_edit_of_what_decides_numbers_is_noticed(module):
     [
         f"{ONE_STEP}_shown",
         "experiments.panels",
-        "experiments.tools.gallery",
-        "experiments.page.reading",
-        "experiments.tools.benchmark",
         "experiments.reddy.transition",
-        "icl_lab.lab.experiment",
-        "icl_lab.lab.style",
         "icl_lab.lab.claims",
     ],
 )

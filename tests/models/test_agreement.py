@@ -12,20 +12,22 @@ import pytest
 import icl_lab
 from icl_lab.fast import batch_learner, induction_logits
 from icl_lab.models import InductionNetwork, LinearSelfAttention, Transformer
-from icl_lab.models.attention import ATTENTIONS, Attention, linear_pattern
+from icl_lab.models.attention import ATTENTIONS, Attention, delta_attention, linear_pattern
 from icl_lab.prompts import Prompt, linear_regression
 from icl_lab.prompts.layouts import joint_layout, separate_layout
 from icl_lab.training.model import model_of
 
 SOFTMAX = ATTENTIONS["softmax"]
 MEAN = Attention(lambda q, k: linear_pattern(q, k) / k.shape[0])
+GATED = delta_attention(gates=0.9, momentum=0.2)
 KINDS = {
-    "softmax over tasks": SOFTMAX._replace(of_scores=lambda s: jax.nn.softmax(s, axis=-1)),
     "mean over tasks": MEAN._replace(of_scores=lambda s: s / s.shape[-1]),
     "mean over blocks": MEAN._replace(of_scores=lambda s: s / s.shape[0]),
     "unscaled": SOFTMAX._replace(of_scores=lambda s: jax.nn.softmax(s, axis=2), scaled=False),
     "not its scores": Attention(lambda q, k: jnp.tanh(linear_pattern(q, k)), jnp.tanh, gram=True),
     "softmax over keys": SOFTMAX._replace(of_scores=lambda s: jax.nn.softmax(s, axis=2)),
+    "not its Gram matrix": GATED._replace(of_grams=ATTENTIONS["delta"].of_grams),
+    "gates over keys": GATED,
     "mean over keys": MEAN._replace(of_scores=lambda s: s / s.shape[2]),
 }
 LAYOUTS = {"joint_layout": joint_layout(), "separate_layout": separate_layout(4)}

@@ -138,43 +138,12 @@ def test_zhang_and_saxe_are_heads_of_merged_or_of_low_rank_keys_and_queries(prom
 
 
 @pytest.mark.usefixtures("x64")
-def test_one_learner_in_the_letters_of_every_paper(prompt):
-    # A = u U11: a step of gradient descent, preconditioned by A and from zero
-    a, n = np.random.default_rng(6).normal(size=(D, D)), len(prompt.x)
-    expected = (prompt.y[:, 0] @ prompt.x) @ a @ prompt.x_query / n
-    last = np.diag(np.append(np.zeros(D), 1.0))
-    on_x = np.pad(a, ((0, 1), (0, 1)))
-    assert zhang_frei_bartlett(2 * last, on_x / 2, prompt) == approx(expected)
-    assert ahn(last, -on_x, prompt) == approx(expected)
-    assert von_oswald(on_x, np.eye(D + 1), last, -last / n, prompt) == approx(expected)
-    assert zhang_saxe([1.0], [np.eye(D)], [a], prompt) == approx(expected)
-    step = gradient_descent_weights(0.7, context_length=n, input_size=D)["params"]
-    on_x = np.diag(np.append(np.full(D, 0.7), 0.0))
-    assert zhang_frei_bartlett(last, on_x, prompt) == approx(predicted(LinearSelfAttention(), step, prompt, -1))
-
-
-@pytest.mark.usefixtures("x64")
-def test_the_query_among_the_keys_matters_only_through_u12(prompt, square):
-    w_pv, w_kq = square(), square()
-    w_pv[D, :D] = 0  # u12; u21 need not vanish: the query's label channel is 0
-    weights = {"w_kq": heads(w_kq), "w_pv": heads(w_pv)}
-    assert zhang_frei_bartlett(w_pv, w_kq, prompt) == approx(predicted(AHN, weights, prompt, 1))
-    w_pv[D, 0] = 0.5
-    weights = {"w_kq": heads(w_kq), "w_pv": heads(w_pv)}
-    query = prompt.x_query
-    by_query = 0.5 * query[0] * (query @ w_kq[:D, :D] @ query) / len(prompt.x)
-    with_query, without = (predicted(network, weights, prompt, 1) for network in (ZHANG, AHN))
-    assert with_query - without == approx(by_query)
-
-
-@pytest.mark.usefixtures("x64")
 def test_sums_are_divided_by_the_length_of_the_prompt_at_hand(prompt, square):
     w_pv, w_kq = square(), square()
     w_pv[D, :D] = 0
     weights = {"w_kq": heads(w_kq), "w_pv": heads(w_pv)}
     twice = prompt.replace(x=np.tile(prompt.x, (2, 1)), y=np.tile(prompt.y, (2, 1)))  # M = 2 N
     assert predicted(ZHANG, weights, twice, 1) == approx(predicted(ZHANG, weights, prompt, 1))
-    assert zhang_frei_bartlett(w_pv, w_kq, twice) == approx(zhang_frei_bartlett(w_pv, w_kq, prompt))
 
 
 @pytest.mark.usefixtures("x64")

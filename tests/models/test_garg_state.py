@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from garg_state import state
+from garg_state import gpt2, state
 
 from icl_lab.models import GPT, load_garg, prefix_predictions
 from icl_lab.prompts import Prompt
@@ -26,29 +26,13 @@ def path(tmp_path):
     return tmp_path / "state.npz"
 
 
-def norm(x, w, name):
-    unit = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
-    return unit * w[f"{name}.weight"] + w[f"{name}.bias"]
-
-
 def predictions(w, x, y):
     """``TransformerModel.forward`` for one prompt (T, D), (T,): a prediction at every input, in float64."""
     w = {name.removeprefix("_backbone."): np.asarray(value, float) for name, value in w.items()}
     tokens = np.zeros((2 * len(x), D))
     tokens[::2], tokens[1::2, 0] = x, y
     z = tokens @ w["_read_in.weight"].T + w["_read_in.bias"] + w["wpe.weight"][: len(tokens)]
-    for i in range(L):
-        layer = lambda a, name, i=i: a @ w[f"h.{i}.{name}.weight"] + w[f"h.{i}.{name}.bias"]  # noqa: E731
-        q, k, v = (
-            part.reshape(-1, H, E // H) for part in np.split(layer(norm(z, w, f"h.{i}.ln_1"), "attn.c_attn"), 3, 1)
-        )
-        scores = np.einsum("thk,shk->hts", q, k) / np.sqrt(E // H)
-        scores = np.exp(np.where(np.tril(np.ones(scores.shape[1:], bool)), scores, -np.inf))
-        mixed = np.einsum("hts,shk->thk", scores / scores.sum(-1, keepdims=True), v).reshape(-1, E)
-        z = z + layer(mixed, "attn.c_proj")
-        u = layer(norm(z, w, f"h.{i}.ln_2"), "mlp.c_fc")
-        z = z + layer(0.5 * u * (1 + np.tanh(np.sqrt(2 / np.pi) * (u + 0.044715 * u**3))), "mlp.c_proj")
-    return (norm(z, w, "ln_f") @ w["_read_out.weight"].T + w["_read_out.bias"])[::2]
+    return (gpt2(w, z, H) @ w["_read_out.weight"].T + w["_read_out.bias"])[::2]
 
 
 def test_the_network_computes_what_their_code_computes_with_the_weights_moved_over(path):

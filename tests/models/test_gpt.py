@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from linear_tasks import values_and_slopes
 
 from icl_lab.models import GPT, learner, prefix_predictions, traced
 from icl_lab.prompts import Prompt, gaussian_regression
@@ -31,27 +32,11 @@ def initial(network, width):
     return jax.jit(network.init)(KEY, jnp.zeros((2, width)))["params"]
 
 
-def test_a_read_out_depends_on_its_own_and_earlier_tokens_only():
-    network, params = built(positions=2 * N + 1)
-    tokens = LAYOUT.encode(PROMPT)
-    felt = np.any(jax.jit(jax.jacrev(lambda t: network.apply(params, t)[0][:, 0]))(tokens) != 0, axis=2)
-    assert np.array_equal(felt, np.tril(np.ones((2 * N + 1, 2 * N + 1), bool)))
-
-
 @pytest.mark.parametrize(("layers", "positions"), [(1, 0), (2, 2 * N + 3)])
 def test_batched_prefix_predictions_are_those_of_the_network_in_value_and_gradient(layers, positions):
     network, params = built(positions, layers)
-
-    def pulled(predict):  # values, and the gradient of something that is not linear in them
-        def loss(p):
-            values = predict(p)
-            return jnp.sum(jnp.sin(3 * values)), values
-
-        (_, values), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
-        return values, gradient
-
-    values, found = pulled(lambda p: prefix_predictions(network, p, PROMPTS))
-    references, wanted = pulled(lambda p: jax.vmap(plain(network, p))(PROMPTS))
+    values, found = values_and_slopes(lambda p: prefix_predictions(network, p, PROMPTS), params)
+    references, wanted = values_and_slopes(lambda p: jax.vmap(plain(network, p))(PROMPTS), params)
     assert values.shape == (5, N + 1, 1)
     np.testing.assert_allclose(values, references, atol=1e-5)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4 * (1 + np.abs(b).max())), found, wanted)
@@ -77,14 +62,6 @@ def test_the_order_of_the_examples_matters_with_positions_and_even_without_but_n
         assert np.allclose(run(shuffled), run(PROMPT), atol=1e-5) == same
 
 
-def test_positions_beyond_the_prompt_have_no_gradient_and_those_of_the_prompt_have():
-    network, params = built(positions=2 * N + 5)
-    gradient = jax.jit(jax.grad(lambda p: jnp.sum(prefix_predictions(network, p, PROMPTS) ** 2)))(params)
-    rows = np.abs(gradient["params"]["position"]).max(axis=1)
-    assert np.all(rows[: 2 * N + 1] > 0)
-    assert np.all(rows[2 * N + 1 :] == 0)
-
-
 def test_a_prompt_longer_than_the_positions_is_refused():
     network, params = built(positions=2 * N)
     said = "positions must be at least the 9 tokens"
@@ -95,17 +72,13 @@ def test_a_prompt_longer_than_the_positions_is_refused():
 
 
 @pytest.mark.parametrize(
-    "options", [{"layers": 0}, {"heads": 0}, {"heads": 3}, {"width": 0}, {"positions": -1}], ids=lambda o: str(o)
+    ("option", "value"),
+    [("layers", 0), ("heads", 0), ("heads", 3), ("width", 0), ("positions", -1)]
+    + [("spread", value) for value in (-0.1, np.nan, np.inf)],
 )
-def test_sizes_out_of_range_are_refused(options):
-    with pytest.raises(ValueError, match="heads must divide width"):
-        GPT(**({"layers": 1, "heads": 2, "width": 8} | options)).init(KEY, jnp.zeros((2, D)))
-
-
-@pytest.mark.parametrize("spread", [-0.1, float("nan"), float("inf")])
-def test_a_spread_out_of_range_is_refused(spread):
-    with pytest.raises(ValueError, match="spread must be"):
-        GPT(1, 2, 8, spread=spread).init(KEY, jnp.zeros((2, D)))
+def test_sizes_and_spreads_out_of_range_are_refused(option, value):
+    with pytest.raises(ValueError, match="spread must be" if option == "spread" else "heads must divide width"):
+        GPT(**({"layers": 1, "heads": 2, "width": 8} | {option: value})).init(KEY, jnp.zeros((2, D)))
 
 
 @pytest.mark.parametrize(("spread", "given"), [(0.02, {}), (0.125, {"spread": 0.125})])

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from garg_state import gpt2
 
-from icl_lab.models import captured, load_gpt2, load_tokenizer
+from icl_lab.models import load_gpt2, load_tokenizer
 from icl_lab.models.gpt2 import HEADER_LIMIT, gpt2_network
 
 L, E, H, V, P = 2, 32, 4, 50, 16
@@ -54,32 +55,10 @@ def path(tmp_path):
     return tmp_path / "model.safetensors"
 
 
-def norm(x, w, name):
-    unit = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
-    return unit * w[f"{name}.weight"] + w[f"{name}.bias"]
-
-
-def conv(x, w, name):
-    return x @ w[f"{name}.weight"] + w[f"{name}.bias"]
-
-
-def gpt2(w, tokens):
-    """The forward pass of GPT-2 in float64, one token and one head after the other."""
-    w = {name: value.astype(float) for name, value in w.items()}
-    x = w["wte.weight"][tokens] + w["wpe.weight"][: len(tokens)]
-    for i in range(L):
-        q, k, v = np.split(conv(norm(x, w, f"h.{i}.ln_1"), w, f"h.{i}.attn.c_attn"), 3, axis=1)
-        read = np.zeros_like(x)
-        for head in range(H):
-            own = slice(head * E // H, (head + 1) * E // H)
-            for t in range(len(tokens)):
-                weights = np.exp(k[: t + 1, own] @ q[t, own] / np.sqrt(E // H))
-                read[t, own] = weights @ v[: t + 1, own] / weights.sum()
-        x = x + conv(read, w, f"h.{i}.attn.c_proj")
-        u = conv(norm(x, w, f"h.{i}.ln_2"), w, f"h.{i}.mlp.c_fc")
-        u = 0.5 * u * (1 + np.tanh(np.sqrt(2 / np.pi) * (u + 0.044715 * u**3)))
-        x = x + conv(u, w, f"h.{i}.mlp.c_proj")
-    return norm(x, w, "ln_f") @ w["wte.weight"].T
+def logits_of(tensors, tokens):
+    """The forward pass in float64."""
+    w = {name: value.astype(float) for name, value in tensors.items()}
+    return gpt2(w, w["wte.weight"][tokens] + w["wpe.weight"][: len(tokens)], H) @ w["wte.weight"].T
 
 
 @functools.cache
@@ -87,28 +66,24 @@ def run(network):
     return jax.jit(network.apply)
 
 
-@functools.cache
-def captured_by(network):
-    return jax.jit(functools.partial(captured, network))
-
-
 def test_logits_are_those_of_an_independent_forward_pass(path):
     network, params = load_gpt2(written(path, small()), heads=H)
     assert (network.vocabulary, network.layers, network.heads, network.width, network.positions) == (V, L, H, E, P)
     logits, _ = run(network)(params, jnp.asarray(TOKENS))
-    np.testing.assert_allclose(logits, gpt2(small(), TOKENS), atol=1e-4)
+    np.testing.assert_allclose(logits, logits_of(small(), TOKENS), atol=1e-4)
     shapes = jax.eval_shape(network.init, jax.random.key(0), jnp.asarray(TOKENS))
     assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, params)
 
 
-def test_names_with_prefix_with_an_equal_head_and_with_masks_are_the_same_network(path):
-    _, params = load_gpt2(written(path, small()), heads=H)
-    more = small("transformer.") | {"lm_head.weight": small()["wte.weight"]}
-    more |= {
-        "transformer.h.0.attn.bias": np.tril(np.ones((1, 1, P, P))),
-        "transformer.h.1.attn.masked_bias": np.ones(()),
-    }
-    _, again = load_gpt2(written(path, more), heads=H)
+@pytest.mark.parametrize(
+    "prefix", ["transformer.", "_orig_mod.", "module.", "module._orig_mod.transformer.", "transformer._orig_mod."]
+)
+def test_names_with_prefixes_with_an_equal_head_and_with_masks_are_the_same_network(path, prefix):
+    network, params = load_gpt2(written(path, small()), heads=H)
+    more = small(prefix) | {"lm_head.weight": small()["wte.weight"]}
+    more |= {f"{prefix}h.0.attn.bias": np.tril(np.ones((1, 1, P, P))), f"{prefix}h.1.attn.masked_bias": np.ones(())}
+    same, again = load_gpt2(written(path, more), heads=H)
+    assert same == network
     jax.tree.map(np.testing.assert_array_equal, again, params)
 
 
@@ -156,11 +131,6 @@ def test_a_configuration_of_other_sizes_is_refused(path):
             gpt2_network(path)
 
 
-@pytest.mark.parametrize("prefix", ["_orig_mod.", "module.", "module._orig_mod.transformer.", "transformer._orig_mod."])
-def test_names_of_compiled_and_wrapped_models_are_the_same_network(path, prefix):
-    assert gpt2_network(written(path, small(prefix)), H) == gpt2_network(written(path, small()), H)
-
-
 def test_shards_and_their_index_are_refused_as_such(path):
     shard = written(path.with_name("model-00001-of-00002.safetensors"), small())
     index = path.with_name("model.safetensors.index.json")
@@ -177,25 +147,7 @@ def test_shards_and_their_index_are_refused_as_such(path):
 def test_the_network_of_a_file_is_known_before_its_weights_are_read(path):
     network, _ = load_gpt2(written(path, small()), heads=H)
     assert gpt2_network(path, H) == network
-    untied = small() | {"lm_head.weight": small()["wte.weight"] + 1}
-    assert gpt2_network(written(path, untied), H) == network
-    with pytest.raises(ValueError, match=r"lm_head\.weight must equal wte\.weight"):
-        load_gpt2(path, H)
-
-
-@pytest.mark.parametrize(("part", "moved"), [(0, "queries"), (1, "keys"), (2, "values")])
-def test_the_joint_matrix_holds_queries_keys_and_values_in_this_order(path, part, moved):
-    def read(tensors):
-        network, params = load_gpt2(written(path, tensors), heads=H)
-        return captured_by(network)(params, jnp.asarray(TOKENS), 8)
-
-    other = small()
-    other["h.0.attn.c_attn.weight"] += 0.5 * np.repeat(np.eye(3)[part], E).astype(np.float32)
-    other["h.0.attn.c_attn.bias"] += 0.5 * np.repeat(np.eye(3)[part], E).astype(np.float32)
-    first, second = read(small()), read(other)
-    for name in ("queries", "keys", "values"):
-        assert np.array_equal(getattr(first, name)[0], getattr(second, name)[0]) == (name != moved), name
-    assert np.allclose(first.scores[0], second.scores[0]) == (moved == "values")
+    assert gpt2_network(written(path, changed(lm_head__weight=small()["wte.weight"] + 1)), H) == network
 
 
 def changed(**values):
@@ -208,15 +160,11 @@ REFUSED = {
     "wte.weight must be the embedding .* missing": changed(wte__weight=None),
     r"wte.weight must be the embedding .* of shape \(50,\)": changed(wte__weight=np.ones(V)),
     "missing: wpe.weight": changed(wpe__weight=None),
-    "missing: h.1.mlp.c_fc.bias": changed(h__1__mlp__c_fc__bias=None),
     "not GPT-2's: h.0.attn.rotary.inv_freq": changed(h__0__attn__rotary__inv_freq=np.ones(4)),
     r"of 2 layers; missing: h.1.attn.c_attn.bias, .* \.\.; not GPT-2's: h.7.attn.c_attn.bias, .* \.\.": {
         name.replace("h.1.", "h.7."): value for name, value in small().items()
     },
-    r"h.0.attn.c_attn.weight must be of shape \(32, 96\), got \(96, 32\)": changed(
-        h__0__attn__c_attn__weight=np.ones((3 * E, E))
-    ),
-    "c_attn.weight must be of .* transposed: .* attn.c_proj.weight among them": {
+    r"c_attn.weight must be of shape \(32, 96\), got \(96, 32\).* transposed: .* attn.c_proj.weight among them": {
         name: value.T if name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")) else value
         for name, value in small().items()
     },
@@ -226,9 +174,7 @@ REFUSED = {
     r"called model\.wte\.weight; take what stands before": small("model."),
     r"ln_f.weight must be of shape \(32,\), got \(\)": changed(ln_f__weight=np.ones(())),
     r"wpe.weight must be of shape \(16, 32\), got \(16, 31\)": changed(wpe__weight=np.ones((P, E - 1))),
-    r"h.1.mlp.c_proj.weight must be of shape \(128, 32\)": changed(h__1__mlp__c_proj__weight=np.ones((E, 4 * E))),
     "lm_head.weight must equal wte.weight": changed(lm_head__weight=small()["wte.weight"] + 1),
-    "wte.weight must be the embedding .* missing.*": {"model.embed_tokens.weight": np.ones((V, E))},
     "wte.weight is there twice": small() | {"transformer.wte.weight": np.ones((V, E))},
 }
 
@@ -310,32 +256,24 @@ def test_a_tokenizer_file_without_its_pair_is_refused(tmp_path, there):
 
 
 @pytest.mark.usefixtures("no_network")
-def test_text_becomes_tokens_and_text_again(tmp_path):
-    pytest.importorskip("tokenizers", reason="the library tokenizers is not in the lock: it pulls a network client")
+@pytest.mark.parametrize("name", ["vocab.json", "tokenizer.json"])
+def test_text_becomes_tokens_and_text_again(tmp_path, name):
+    tokenizers = pytest.importorskip("tokenizers", reason="not in the lock: it pulls a network client")
     words = ["a", "b", "c", "Ġ", "ab", "Ġab", "<|endoftext|>"]  # Ġ stands for a space
-    (tmp_path / "vocab.json").write_text(json.dumps({word: i for i, word in enumerate(words)}), encoding="utf-8")
-    (tmp_path / "merges.txt").write_text("#version: 0.2\na b\nĠ ab\n", encoding="utf-8")
+    ids = {word: i for i, word in enumerate(words)}
+    if name == "vocab.json":
+        (tmp_path / name).write_text(json.dumps(ids), encoding="utf-8")
+        (tmp_path / "merges.txt").write_text("#version: 0.2\na b\nĠ ab\n", encoding="utf-8")
+    else:
+        bpe = tokenizers.ByteLevelBPETokenizer(ids, [("a", "b"), ("Ġ", "ab")])
+        bpe.enable_truncation(2)
+        bpe.enable_padding(length=9)
+        bpe.save(str(tmp_path / name))
     tokenizer = load_tokenizer(tmp_path)
     assert tokenizer.encode("abc ab<|endoftext|>ba") == [4, 2, 5, 6, 1, 0]
     assert tokenizer.decode([4, 2, 5, 6, 1, 0]) == "abc ab<|endoftext|>ba"
-    (tmp_path / "vocab.json").write_text("no JSON")
-    with pytest.raises(ValueError, match=r"vocab\.json and .* are not a tokenizer"):
-        load_tokenizer(tmp_path)
-
-
-@pytest.mark.usefixtures("no_network")
-def test_one_file_of_a_tokenizer_is_enough(tmp_path):
-    tokenizers = pytest.importorskip("tokenizers", reason="the library tokenizers is not installed")
-    words = ["a", "b", "c", "Ġ", "ab", "Ġab", "<|endoftext|>"]
-    bpe = tokenizers.ByteLevelBPETokenizer({word: i for i, word in enumerate(words)}, [("a", "b"), ("Ġ", "ab")])
-    bpe.enable_truncation(2)
-    bpe.enable_padding(length=9)
-    bpe.save(str(tmp_path / "tokenizer.json"))
-    tokenizer = load_tokenizer(tmp_path)
-    assert tokenizer.encode("abc ab<|endoftext|>ba") == [4, 2, 5, 6, 1, 0]
-    assert tokenizer.decode([4, 2, 5, 6, 1, 0]) == "abc ab<|endoftext|>ba"
-    (tmp_path / "tokenizer.json").write_text("no JSON")
-    with pytest.raises(ValueError, match=r"tokenizer\.json are not a tokenizer"):
+    (tmp_path / name).write_text("no JSON")
+    with pytest.raises(ValueError, match=rf"{name}( and .*)? are not a tokenizer"):
         load_tokenizer(tmp_path)
 
 

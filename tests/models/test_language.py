@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from linear_tasks import values_and_slopes
 
 from icl_lab.models import Intervention, LanguageModel, captured, language_logits, local_logits
 from icl_lab.models.attention import momentum_pattern, recent_pattern
@@ -65,17 +66,8 @@ def every_capture(network, params):
 def test_the_batched_form_is_the_network_in_value_and_gradient(name):
     network = NETWORKS[name]
     params = built(network)
-
-    def pulled(logits):  # values, and the gradient of something that is not linear in them
-        def loss(p):
-            values = logits(p)
-            return jnp.sum(jnp.sin(values)), values
-
-        (_, values), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
-        return values, gradient
-
-    values, found = pulled(lambda p: language_logits(network, p, TOKENS))
-    wanted_values, wanted = pulled(lambda p: jax.vmap(lambda t: network.apply(p, t)[0])(TOKENS))
+    values, found = values_and_slopes(lambda p: language_logits(network, p, TOKENS), params)
+    wanted_values, wanted = values_and_slopes(lambda p: jax.vmap(lambda t: network.apply(p, t)[0])(TOKENS), params)
     assert values.shape == (3, T, V)
     np.testing.assert_allclose(values, wanted_values, atol=2e-5)
     assert all(np.any(leaf) for leaf in jax.tree.leaves(wanted))
@@ -114,21 +106,6 @@ def test_what_follows_a_token_changes_nothing_that_is_read_there(name):
             value, padded = value[..., : AT + 1], padded[..., : AT + 1]
         np.testing.assert_array_equal(value, padded, err_msg=name)
         np.testing.assert_allclose(value, short, atol=2e-5, err_msg=name)
-
-
-@pytest.mark.parametrize("name", ["learned momentum", "recent"])
-def test_no_logit_feels_a_later_token(name):
-    network = NETWORKS[name]
-    params = built(network)
-
-    def logits(shift):  # of the stream behind the embeddings, token by token
-        start = Intervention({"residual": jnp.zeros((L + 1, T, E)).at[0].set(shift)}, {"residual": mask})
-        return network.apply(params, PROMPT, start)[0].sum(-1)
-
-    mask = jnp.zeros((L + 1, 1, 1), bool).at[0].set(True)
-    stream = run(network)(params, PROMPT)[1].residual[0]
-    felt = np.any(jax.jit(jax.jacrev(logits))(stream) != 0, axis=2)
-    np.testing.assert_array_equal(felt, np.tril(np.ones((T, T), bool)))
 
 
 def test_momentum_without_a_coefficient_is_attention_and_one_without_decay_is_the_last_value():

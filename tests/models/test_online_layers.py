@@ -5,9 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icl_lab.fast import batch_learner
 from icl_lab.models import Transformer, delta_rule, linear_attention, mesa_layer
-from icl_lab.models.attention import ATTENTIONS, delta_attention, mesa_attention
+from icl_lab.models.attention import delta_attention, mesa_attention
 from icl_lab.models.online import delta_pattern, memory, mesa_pattern
 from icl_lab.prompts import Prompt
 from icl_lab.solvers import leaky_lms, lms, recursive_least_squares, ridge
@@ -106,14 +105,6 @@ def test_recursive_least_squares_forgets_its_strength_too():
     assert np.abs(mesa(0.5) - expected).max() > 1e-3
 
 
-def test_exactly_preconditioned_the_delta_rule_is_ridge():
-    state, hessian = np.zeros((D, V)), 0.5 * np.eye(D)
-    for k, v in zip(K, VALUES):
-        hessian += np.outer(k, k)
-        state = state + np.linalg.solve(hessian, np.outer(k, v - k @ state))
-    near(PROMPT.x_query @ state, solved(ridge(0.5)))
-
-
 KINDS = {
     "delta": lambda gate, momentum: delta_attention(rates=0.5, gates=gate, momentum=momentum),
     "normalised": lambda gate, momentum: delta_attention(rates=0.5, gates=gate, momentum=momentum, normalised=True),
@@ -138,23 +129,6 @@ def test_a_batch_is_its_tasks_with_learned_gates_and_momentum(name):
         found, expected = both(jnp.linspace(0.2, 1, 4), 0.6)
         near(jnp.moveaxis(found, -1, 0), np.asarray(expected))
         near(np.asarray(expected[1]), KINDS[name](np.linspace(0.2, 1, 4), 0.6).pattern(queries[1], jnp.asarray(x[1])))
-
-
-def test_the_forms_of_an_attention_of_ones_own_are_compared(monkeypatch):
-    right = delta_attention(gates=0.9, momentum=0.2)
-    network = Transformer(attention="mine", key_size=3)
-    tokens, prompts = (
-        jax.ShapeDtypeStruct((5, D + 1), jnp.float32),
-        Prompt(*map(jnp.zeros, ((2, 4, D), (2, 4, 1), (2, D)))),
-    )
-    for kind, fits in ((right, True), (right._replace(of_grams=ATTENTIONS["delta"].of_grams), False)):
-        monkeypatch.setitem(ATTENTIONS, "mine", kind)
-        params = jax.eval_shape(network.init, jax.random.key(0), tokens)
-        if fits:
-            assert jax.eval_shape(lambda own: batch_learner(network, own)(prompts), params).shape == (2, 1)
-        else:
-            with pytest.raises(ValueError, match="attention 'mine' in Transformer: the plain form and the form for"):
-                jax.eval_shape(lambda own: batch_learner(network, own)(prompts), params)
 
 
 def test_a_causal_network_has_no_such_layers():

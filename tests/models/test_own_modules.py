@@ -70,20 +70,6 @@ def test_layers_of_their_own_sizes_in_both_forms(options, x64):
     assert np.all(np.any(trace.head_output[1], axis=(1, 2)))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"heads": (1, 2, 3)}, r"heads must be 2 numbers \(one a layer\) of at least 1, got \(1, 2, 3\)"),
-        ({"mlp_width": (4, -1)}, r"mlp_width must be 2 numbers \(one a layer\) of at least 0"),
-        ({"heads": (1, 2), "looped": True}, "a looped stack has one set of weights"),
-        ({"key_size": 0}, "key_size must be at least 1, got 0"),
-    ],
-)
-def test_sizes_that_no_layer_has_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        Transformer(layers=2, **options).init(KEY, jnp.zeros((4, 3)))
-
-
 class Block(nn.Module):
     """A user's network: two attentions with a gate between them, and a read-out of its own."""
 
