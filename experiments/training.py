@@ -112,7 +112,7 @@ class WarmedUp(Protocol):
 
     @property
     def learning_rate(self) -> float:
-        """Behind the warm-up."""
+        """After the warm-up."""
 
     @property
     def warm_up(self) -> int:

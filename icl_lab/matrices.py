@@ -2,7 +2,7 @@
 
 On a CPU jaxlib 0.10.2 gives the matrices of a batch to the threads of XLA and waits for them on one of these threads.
 So batches that are decomposed side by side in one program, as many as there are threads, wait for each other for ever:
-on two cores least squares behind every prefix of 4,000 contexts did within some hundred calls, and so did LU and
+on two cores least squares after every prefix of 4,000 contexts did within some hundred calls, and so did LU and
 Cholesky. These are loops over columns, which ``vmap`` vectorises over tasks. They do not depend on the machine's BLAS.
 """
 
@@ -107,7 +107,7 @@ def rotated(matrix: Array) -> tuple[Array, Array]:
 
     start = both[:half], both[half:], jnp.full((), jnp.inf, matrix.dtype), jnp.zeros((), jnp.int32)
     left, right, _, _ = jax.lax.while_loop(going, sweep, start)
-    columns = jnp.concatenate([left, right])[:d].T  # behind a sweep all are in their places
+    columns = jnp.concatenate([left, right])[:d].T  # after a sweep all are in their places
     return unit * columns[:n], columns[n:]
 
 

@@ -33,7 +33,7 @@ def conv(x, w, name):
 
 
 def gpt2(w, x, heads):
-    """What the blocks of GPT-2 and the norm behind them make of a stream (T, E), one head of one token at a time."""
+    """What the blocks of GPT-2 and the norm after them make of a stream (T, E), one head of one token at a time."""
     size = x.shape[1] // heads
     for i in range(sum(name.endswith("attn.c_attn.weight") for name in w)):
         q, k, v = np.split(conv(norm(x, w, f"h.{i}.ln_1"), w, f"h.{i}.attn.c_attn"), 3, axis=1)

@@ -57,10 +57,10 @@ def test_the_first_layer_moves_y_to_x_and_leaves_the_content_alone():
     with jax.enable_x64(True):
         network, weights, layout = built(3, 2)
         prompt = jax.tree.map(lambda leaf: np.asarray(leaf)[0], prompts_of(3, 2))
-        before, behind, _ = np.asarray(jax.jit(traced(network, weights, layout))(prompt)[1].residual)
+        before, after, _ = np.asarray(jax.jit(traced(network, weights, layout))(prompt)[1].residual)
         slot = 2 + 6  # D content channels, then the positions of the 2N context tokens
-        assert np.array_equal(behind[0:6:2, slot], prompt.y[:, 0])
-        assert np.array_equal(np.delete(behind, slot, axis=1), np.delete(before, slot, axis=1))
+        assert np.array_equal(after[0:6:2, slot], prompt.y[:, 0])
+        assert np.array_equal(np.delete(after, slot, axis=1), np.delete(before, slot, axis=1))
 
 
 def test_the_hand_built_network_is_the_pytree_of_init():

@@ -159,9 +159,9 @@ def test_of_padded_contexts_the_prefixes_that_there_are_count(x64):
             for task, length in enumerate(lengths):
                 one = jax.tree.map(lambda leaf: leaf[None], cut(samples, length, task))
                 curves += [prefix_losses(predict, Sample(one, samples.target[task : task + 1], {}))]
-            behind = [jnp.stack([curve[k] for curve in curves if k < len(curve)]).mean() for k in range(N + 1)]
+            curve_of_all = [jnp.stack([curve[k] for curve in curves if k < len(curve)]).mean() for k in range(N + 1)]
             means = every_prefix(run(short.prompt), short), jnp.stack([curve.mean() for curve in curves])
-            return means, (prefix_losses(predict, short), jnp.stack(behind))
+            return means, (prefix_losses(predict, short), jnp.stack(curve_of_all))
 
         for found, expected in both(short, samples):
             np.testing.assert_allclose(found, expected, rtol=1e-9)

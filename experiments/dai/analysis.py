@@ -56,7 +56,7 @@ class Analysis(OfNetworks):
     prompts_at_once: int = setting(100, "questions in one batch", at_least=1)
     top: int = setting(10, "likeliest tokens whose overlap is counted", at_least=1)
     position: str = setting(
-        "paper", "paper: states at the query's last token; code: behind it, as released", choices=READ_AT
+        "paper", "paper: states at the query's last token; code: after it, as released", choices=READ_AT
     )
     baseline: str = setting("gaussian", "random vector of SimAOU's baseline; the code's is uniform", choices=BASELINES)
 
@@ -190,7 +190,7 @@ def choose(
 def accuracies_by_demonstrations(
     subject: Subject, config: Analysis, counts: Sequence[int], sets: int
 ) -> tuple[Floats, Floats]:
-    """(S, K) accuracies on test questions behind the first demonstrations of the first sets, and of fine-tuning on
+    """(S, K) accuracies on test questions after the first demonstrations of the first sets, and of fine-tuning on
     them at the best rate for their number, whatever it changes."""
     context, tuned = np.empty((2, sets, len(counts)))
     for s in range(sets):

@@ -47,7 +47,7 @@ def stacked(trees: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def gains(accuracy: np.ndarray) -> np.ndarray:
-    """(M, 6) accuracy behind all demonstrations less that behind none, from accuracies (M, 6, n + 1)."""
+    """(M, 6) accuracy after all demonstrations minus that after none, from accuracies (M, 6, n + 1)."""
     return accuracy[..., -1] - accuracy[..., 0]
 
 

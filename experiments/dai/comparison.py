@@ -147,7 +147,7 @@ def alpha(reading: Reading, other: Reading) -> dict[str, Floats]:
 
 
 def joined(rows: list[controls.Measured]) -> controls.Measured:
-    """What was measured behind S sets as one: similarities (S, I, L), divergences (S, I), answers (3, S, I)."""
+    """What was measured after S sets as one: similarities (S, I, L), divergences (S, I), answers (3, S, I)."""
     return controls.Measured(
         stacked([row.similarities for row in rows]), stacked([row.divergences for row in rows]),
         answers=np.stack([row.answers for row in rows], 1), hits=np.stack([row.hits for row in rows], 1),

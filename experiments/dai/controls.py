@@ -1,6 +1,6 @@
 """Fine-tuning as in the paper, and its controls: the rows of one table of metrics (Dai et al. 2022).
 
-Every row compares three readings of a network on the same questions: without demonstrations, behind some context, and
+Every row compares three readings of a network on the same questions: without demonstrations, after some context, and
 fine-tuned in some way. The first row is the paper's; each control changes one of the three. What is fine-tuned in
 another way is made to change attention outputs as much as the paper's fine-tuning does, layer by layer, because
 similarities depend on size (``matched_update``).
@@ -44,7 +44,7 @@ UPDATES = ("local", "local_own_rate", "local_same_rate", "full_batch", "random_u
 """Fine-tuned otherwise: layer by layer; in one step; noise; on another task; on labels that do not belong to their
 texts."""
 CONTEXTS = ("wrong_labels", "wrong_demonstrations", "random_context")
-"""Behind another context: with labels all wrong, of another task, of random tokens."""
+"""After another context: with labels all wrong, of another task, of random tokens."""
 CONTROLS = BASES + UPDATES + CONTEXTS
 SIZE_TOLERANCE = 0.01
 """Relative difference of sizes up to which they are called equal."""
@@ -83,12 +83,12 @@ class Elsewhere(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a row compares, on the test questions behind one set of demonstrations.
+    """What a row compares, on the test questions after one set of demonstrations.
 
     Attributes:
       params: of the network that was not tuned.
       zero_shot: states (I, ..) of it without demonstrations.
-      in_context: behind them.
+      in_context: after them.
       finetuned: of the fine-tuned network without them.
       queries: of the training tokens, ``Finetuned.queries``.
       rate: of fine-tuning.
@@ -201,7 +201,7 @@ _noise, _fresh = jax.jit(random_update), jax.jit(untrained, static_argnums=1)
 
 
 class Measured(NamedTuple):
-    """What is measured of a row behind one set of demonstrations, for I questions.
+    """What is measured of a row after one set of demonstrations, for I questions.
 
     Attributes:
       similarities: (I, L) by name.
@@ -228,7 +228,7 @@ def metrics(key: Array, reading: Reading, task: EncodedTask, config: Analysis) -
 
 
 def scores(answers: np.ndarray, hits: np.ndarray, targets: np.ndarray) -> tuple[dict[str, float], dict[str, str]]:
-    """``SCORES`` of answers (3, S, I) to the same questions behind S sets, all counted alike; and why one is not
+    """``SCORES`` of answers (3, S, I) to the same questions after S sets, all counted alike; and why one is not
     defined, by name. ``mended`` is the share of questions that fine-tuning alone corrects."""
     zero_shot, in_context, finetuned = hits.reshape(3, -1)
     expected = np.broadcast_to(np.asarray(targets, answers.dtype), answers.shape[1:]).ravel()

@@ -54,7 +54,7 @@ def best_heavy_balls(
 def pass_over_demonstrations(mixing: Array, input_size: int) -> BatchLearner:
     """The literal reading of the analogy: gradients at zero of one demonstration after another, summed with momentum.
 
-    The pair i is in N + 1 - i of the updates, with the powers of the mixer's column behind it: its weight is the sum
+    The pair i is in N + 1 - i of the updates, with the powers of the mixer's column after it: its weight is the sum
     of that column of the Toeplitz matrix. Without momentum all weights are equal: one plain step.
 
     Args:

@@ -135,7 +135,7 @@ CLAIMS = tuple(
                published=("ICL over FT 0.11 and 0.09", "Table 1"),
                second=True, reason=_BY_TASK),
         _claim("more_demonstrations",
-               "The lead of in-context learning over fine-tuning is larger behind all demonstrations than behind one.",
+               "The lead of in-context learning over fine-tuning is larger after all demonstrations than after one.",
                _lead(-1), _lead(1), at_least=0.0, where=f"{_LAB}, demonstrations", second=True, reason=_BY_TASK),
         _claim("recall",
                "Of the examples that fine-tuning mends in-context learning mends most (Rec2FTP, no control).",

@@ -1,6 +1,6 @@
 """Similarity of in-context learning and fine-tuning, layer by layer (Dai et al. 2022, first version, box plots).
 
-For 50 test questions of every held-out task, behind every set of demonstrations: SimAOU, SimAM and Kendall's
+For 50 test questions of every held-out task, after every set of demonstrations: SimAOU, SimAM and Kendall's
 correlation in every layer, each beside its control. The first version of the paper finds that low layers are noisy and
 that similarity rises with depth. But two controls may rise as well: the floor of SimAOU, because updates grow with
 depth and normalising makes large updates similar; and noise in place of the update, of equal size in every layer.

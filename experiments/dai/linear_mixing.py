@@ -52,7 +52,7 @@ def _predict(params: dict, mixing: Array, encode: Callable[[Prompt], Array], pro
 
 
 def mixed_predictions(params: dict, mixing: Array, tokens: Array) -> Array:
-    """Minus the label channel of the query behind the stack: (B, T, E) tokens, (L, T, N) mixers -> (B, 1).
+    """Minus the label channel of the query after the stack: (B, T, E) tokens, (L, T, N) mixers -> (B, 1).
 
     Layer l adds (pattern_l + mixing_l) values to the tokens, the raw scores of linear attention its pattern (von Oswald
     et al. 2022, eq. 2; the first N tokens are keys). Of the last layer only the query's row is computed.

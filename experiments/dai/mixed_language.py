@@ -82,7 +82,7 @@ def falls_from(config: Mapping[str, Any]) -> float:
 
 
 def optimizer(config: Network) -> optax.GradientTransformation:
-    """Adam behind a clip of the gradient's norm."""
+    """Adam after a clip of the gradient's norm."""
     rate = partial(learning_rate, config)
     return optax.chain(optax.clip_by_global_norm(config.gradient_clip), optax.adam(rate, b1=0.9, b2=0.98, eps=1e-6))
 

@@ -125,7 +125,7 @@ def strings(key: Array, batch: int, *, tokens: int, words: int, harder: bool) ->
 
 
 def pairs(key: Array, batch: int, *, tokens: int, words: int, labels: int, shown: int, harder: bool) -> Sequences:
-    """Words, each with its label behind it; which label is drawn for every sequence. Harder: twice as many words.
+    """Words, each with its label after it; which label is drawn for every sequence. Harder: twice as many words.
 
     Scored are the labels of words that came before. Labels are the ids from ``words`` on.
     """

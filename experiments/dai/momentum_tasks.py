@@ -7,7 +7,7 @@ held-out tasks. The arm without a mixer is the networks of ``pretrain`` themselv
 language, one start and the same sequences in every arm, so differences are paired.
 
 A stage ends by its loss and the mixture has the same steps for all, so two things are compared: the steps that the
-stages take, and the accuracy behind 0 .. n demonstrations in the end. Networks that do not come through are counted;
+stages take, and the accuracy after 0 .. n demonstrations in the end. Networks that do not come through are counted;
 they are in no mean.
 """
 

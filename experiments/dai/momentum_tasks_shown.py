@@ -3,7 +3,7 @@
 Expectations and tolerances were committed before any network was trained. A network counts where it and the one without
 a mixer, or both that are compared, came through the curriculum; how many did is shown.
 
-The figure: accuracy on each task, behind more demonstrations, and steps of the curriculum.
+The figure: accuracy on each task, after more demonstrations, and steps of the curriculum.
 """
 
 import numpy as np
@@ -26,7 +26,7 @@ def through(record: Record) -> np.ndarray:
 
 
 def accuracy(record: Record) -> np.ndarray:
-    """(V, M) behind all demonstrations, mean of the six tasks."""
+    """(V, M) after all demonstrations, mean of the six tasks."""
     return FINAL(record)[..., -1].mean(-1)
 
 
@@ -59,7 +59,7 @@ _GAIN = "the published gain: whether there is any gain at all would take thousan
 CLAIMS = (
     _claim(
         "better",
-        "With momentum of a fixed coefficient a network answers more questions behind all demonstrations, by the "
+        "With momentum of a fixed coefficient a network answers more questions after all demonstrations, by the "
         "paper's .028 or more (accuracy, mean of the six tasks, less that without a mixer).",
         better, at_least=PUBLISHED, where="Table 7", headline=1, published=(PUBLISHED, "Table 7, gain"), reason=_GAIN,
         control=lambda record: better(record, "recent"),
@@ -100,7 +100,7 @@ def figures(record: Record) -> dict[str, Figure]:
 
 
 def _tasks(axes: Axes, record: Record) -> None:
-    """Accuracy behind all demonstrations; a network is a marker, open where it did not come through."""
+    """Accuracy after all demonstrations; a network is a marker, open where it did not come through."""
     tasks, came = record.metrics["tasks"], through(record)
     styles = looks(tuple(record.config["mixers"]))
     for i, look in enumerate(styles.values()):

@@ -2,7 +2,7 @@
 
 Expectations and tolerances were committed before any record of these networks. Where a bound is no theory it comes from
 pilots with another seed (11, a network of each encoding, before tasks were drawn within a band of chance), and the
-reason says so: behind all demonstrations polar .98 and 1.00, topic .62 and .75; both passed the gate.
+reason says so: after all demonstrations polar .98 and 1.00, topic .62 and .75; both passed the gate.
 
 Figures: the loss over the stages, and accuracy against the number of demonstrations.
 """
@@ -66,13 +66,13 @@ def follows_meaning(record: Record, encoding: str) -> np.ndarray:
 
 
 def _behind_all(encoding: str, family: str) -> Statistic:
-    """(M,) accuracy behind all demonstrations, mean over the tasks of a family."""
+    """(M,) accuracy after all demonstrations, mean over the tasks of a family."""
     indices = [i for i, task in enumerate(HELD_OUT) if task.family == family]
     return lambda record: FINAL(record, positions=encoding)[:, indices, -1].mean(-1)
 
 
 def encoding_difference(record: Record) -> np.ndarray:
-    """(M,) accuracy behind all demonstrations, mean over tasks, with rotary less sinusoidal positions.
+    """(M,) accuracy after all demonstrations, mean over tasks, with rotary less sinusoidal positions.
 
     Of pairs with one language and the same tasks that both got through the mixture, which has the same steps for all.
     """
@@ -144,12 +144,12 @@ def _of(encoding: str) -> tuple[Claim, ...]:
         ),
         _claim(
             f"polar_{encoding}",
-            f"{with_positions} a gated network answers polar tasks behind all demonstrations, accuracy .85 or more.",
+            f"{with_positions} a gated network answers polar tasks after all demonstrations, accuracy .85 or more.",
             among(passed(encoding), _behind_all(encoding, "polar")), at_least=0.85, reason=PILOTS,
         ),
         _claim(
             f"topic_{encoding}",
-            f"{with_positions} a gated network answers the topic task of four classes behind all demonstrations with "
+            f"{with_positions} a gated network answers the topic task of four classes after all demonstrations with "
             "accuracy .5 or more, twice chance.",
             among(passed(encoding), _behind_all(encoding, "topic")), at_least=0.5,
             reason="twice chance; pilots: .62, .75",
@@ -161,7 +161,7 @@ CLAIMS = (
     *(claim for encoding in JUDGED for claim in _of(encoding)),
     _claim(
         "same_steps_same_accuracy",
-        "At equal steps of the mixture the encoding makes no difference of .1 in accuracy behind all demonstrations "
+        "At equal steps of the mixture the encoding makes no difference of .1 in accuracy after all demonstrations "
         "(rotary less sinusoidal, mean of the tasks; pairs with one language that both came through).",
         encoding_difference, near=0.0, tolerance=0.1, reason="an equivalence: the gain that the gate asks for",
     ),

@@ -209,7 +209,7 @@ def _measured(
 
     On new sequences of the stage ``late_loss`` and ``late_accuracy``, of the tokens that their context predicts,
     ``all_loss``, and ``label_entropy``, the loss of guessing among the labels of a context; ``accuracy`` (6, n + 1) on
-    the held-out tasks behind 0 .. n demonstrations, among the task's labels.
+    the held-out tasks after 0 .. n demonstrations, among the task's labels.
     """
     of_stage, of_tasks = jax.random.split(key)
     sequences = _sampler(config, setting, stage)(of_stage, config.eval_tasks)
@@ -252,7 +252,7 @@ def _accuracies_of_tasks(
 def accuracies(
     demonstrations: int, module: LanguageModel, params: dict, key: Array, of: Language, task: TextTask, count: int
 ) -> Array:
-    """(n + 1,) accuracies on ``count`` sequences of a task behind 0 .. n demonstrations."""
+    """(n + 1,) accuracies on ``count`` sequences of a task after 0 .. n demonstrations."""
     examples = demonstrations + 1
     words, classes = sentences(key, of, task, count * examples)
     rows = example_rows(task, words, classes).reshape(count, -1)

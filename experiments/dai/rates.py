@@ -44,9 +44,9 @@ def chosen_rate(log_probabilities: Floats, sizes: Floats, most: float) -> Choice
     if not allowed.size:
         return Choice(0, free)
     best = allowed[scores[allowed].mean(1).argmax()]
-    behind = scores[best] - scores[allowed]  # (R, I): the standard error is that of the difference
-    error = behind.std(1, ddof=min(1, behind.shape[1] - 1)) / np.sqrt(behind.shape[1])
-    return Choice(int(allowed[np.flatnonzero(behind.mean(1) <= error)[0]]), free)
+    deficit = scores[best] - scores[allowed]  # (R, I): the standard error is that of the difference
+    error = deficit.std(1, ddof=min(1, deficit.shape[1] - 1)) / np.sqrt(deficit.shape[1])
+    return Choice(int(allowed[np.flatnonzero(deficit.mean(1) <= error)[0]]), free)
 
 
 def smoothed(values: ArrayLike) -> Floats:

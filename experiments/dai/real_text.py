@@ -32,7 +32,7 @@ class Files(Analysis):
     )
     tokenizer: str = setting("", "with it, the folder of tokenizer.json, or of vocab.json and merges.txt", path=True)
     examples: str = setting("", 'with it, a file of lines {"text": .., "label": ..}', path=True)
-    template: str = setting("Sentence: {text} Label:", "with it, what is asked; the label follows behind a space")
+    template: str = setting("Sentence: {text} Label:", "with it, what is asked; the label follows after a space")
     max_queries: int = setting(16, "with it, questions of a split at most", at_least=1)
 
 

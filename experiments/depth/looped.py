@@ -219,7 +219,7 @@ def _descents(config: Config, layers: int) -> Iterator[Yield]:
     """Gradient descent on the mean error as a function of the rates, in float64; a member is a start.
 
     LEFT counts steps from the looped optimum, moved by a jitter, until the error has fallen half way to the free one.
-    END is the error of starts that are equal, or apart by the first jitter, behind all steps.
+    END is the error of starts that are equal, or apart by the first jitter, after all steps.
     """
     best, rng = optima(config, layers), np.random.default_rng([config.seed, layers])
     apart = rng.normal(size=(config.members, layers))

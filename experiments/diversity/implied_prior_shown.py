@@ -28,7 +28,7 @@ def noise(record: Record, learner: str) -> Floats:
 
 
 def true_moment(record: Record) -> Floats:
-    """(n,) E |sum y x|^2 behind 1, .., n examples of the true prior."""
+    """(n,) E |sum y x|^2 after 1, .., n examples of the true prior."""
     d, n, noise = sizes(record)
     t = np.arange(1.0, n + 1)
     return t * d * (t + d + 1 + noise)

@@ -1,7 +1,7 @@
 """A small GPT-2 learns linear functions in context (Garg et al. 2022, Fig. 2 and Fig. 5a).
 
 It reads x_1, y_1, x_2, .. with y = w.x, w ~ N(0, I), x ~ N(0, I), and is trained on the loss of all prefixes, by a
-curriculum: few input coordinates and few examples at first. Each prediction is judged: the error behind k = 0 .. N
+curriculum: few input coordinates and few examples at first. Each prediction is judged: the error after k = 0 .. N
 examples is the squared error of the next answer over that of predicting zero, which is 1. A second network is trained
 on sparse functions, whose w has one entry that is not zero.
 
@@ -62,9 +62,9 @@ class Config(Members):
     steps: int = setting(500_000, "training steps, a multiple of measure_every", at_least=1)
     measure_every: int = setting(10_000, "steps between measurements", at_least=1)
     eval_tasks: int = setting(1280, "tasks of a measurement during training", at_least=1)
-    learning_rate: float = setting(1e-4, "Adam's learning rate behind the warm-up", above=0)
+    learning_rate: float = setting(1e-4, "Adam's learning rate after the warm-up", above=0)
     warm_up: int = setting(0, "steps in which the learning rate rises from 0", at_least=0)
-    decay: bool = setting(False, "the learning rate falls to 0 as a cosine behind the warm-up")
+    decay: bool = setting(False, "the learning rate falls to 0 as a cosine after the warm-up")
     start_inputs: int = setting(5, "coordinates of the inputs that are used at first; one more a stage", at_least=1)
     start_examples: int = setting(10, "examples at first; two more a stage", at_least=1)
     curriculum_every: int = setting(2000, "steps of a stage", at_least=1)
@@ -144,7 +144,7 @@ def trainings(config: Config) -> Table:
 
 
 Losses = Callable[[Any, Sample], jax.Array]
-"""``(params, tasks) -> (N + 1,)`` losses behind every number of examples."""
+"""``(params, tasks) -> (N + 1,)`` losses after every number of examples."""
 
 
 @partial(jax.jit, static_argnums=0)
@@ -154,7 +154,7 @@ def losses(of: Losses, params: Any, samples: Sample) -> jax.Array:
 
 
 def least_squares_at(k: int) -> Losses:
-    """The loss of least squares behind k examples, (): a program each, since SVDs side by side may wait for ever."""
+    """The loss of least squares after k examples, (): a program each, since SVDs side by side may wait for ever."""
 
     def loss(_: Any, samples: Sample) -> jax.Array:
         query, answers = jax.vmap(all_inputs)(samples.prompt)[:, k], jax.vmap(all_answers)(samples)[:, k]
@@ -190,7 +190,7 @@ def errors(
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
-    """Training, the error behind every number of examples, and what members are called."""
+    """Training, the error after every number of examples, and what members are called."""
     params = {tasks: fits[tasks].params for tasks in TASKS}
     of = learners(config), [least_squares_at(k) for k in range(config.input_size)]
     yield STEPS, fits["dense"].steps

@@ -24,7 +24,7 @@ SHOWN: dict[str, dict[str, Any]] = {
 
 
 def error(tasks: str, learner: str, times: int) -> Statistic:
-    """(M,) error behind so many times D examples."""
+    """(M,) error after so many times D examples."""
     return lambda record: ERROR(record, tasks=tasks, learner=learner)[:, times * record.config["input_size"]]
 
 
@@ -37,13 +37,13 @@ def few(record: Record, tasks: str, learner: str, reference: str) -> np.ndarray:
 
 @of_record
 def residual(record: Record, times: int, planted: bool = False) -> np.ndarray:
-    """(members that were identified,) relative distance of the nearest algorithm behind so many times D examples.
+    """(members that were identified,) relative distance of the nearest algorithm after so many times D examples.
 
     ``planted``: that of ridge regression itself.
     """
     lengths, n = list(record.config["lengths"]), times * record.config["input_size"]
     if not record.config["identified"] or n not in lengths:
-        raise NotRun(f"member identified behind {n} examples")
+        raise NotRun(f"member identified after {n} examples")
     residuals = PLANTED(record) if planted else IDENTIFIED(record, number="residual")
     return residuals[..., lengths.index(n)]
 
@@ -51,7 +51,7 @@ def residual(record: Record, times: int, planted: bool = False) -> np.ndarray:
 def learned(tasks: str) -> Criterion:
     """Whether a training went far enough to say something about the published one."""
     return Criterion(
-        f"behind 2D examples the error of every member trained on {tasks} tasks is at most .1",
+        f"after 2D examples the error of every member trained on {tasks} tasks is at most .1",
         lambda record: bool((error(tasks, "trained", 2)(record) <= 0.1).all()),
     )
 
@@ -59,7 +59,7 @@ def learned(tasks: str) -> Criterion:
 claim = claims_of("garg.linear_functions", "Garg et al. 2022, ", presets=())
 _DENSE: dict[str, Any] = {"criterion": learned("dense"), "where": "Fig. 2"}
 _CLOSE: dict[str, Any] = _DENSE | {"at_lab": FAILS}
-"""A member of another seed that was tried for 5,000 steps had .106 behind 2D examples, .09 too much below D."""
+"""A member of another seed that was tried for 5,000 steps had .106 after 2D examples, .09 too much below D."""
 _SPARSE: dict[str, Any] = {"criterion": learned("sparse"), "where": "Fig. 5a", "at_lab": NOT_REACHED}
 """Such a member had .144."""
 _LINES: dict[str, Any] = {
@@ -77,7 +77,7 @@ CLAIMS = (
     ),
     claim(
         "many_examples",
-        "Behind 2D examples the error is at most a twentieth of that of predicting zero; least squares has none "
+        "After 2D examples the error is at most a twentieth of that of predicting zero; least squares has none "
         "(control: three nearest neighbours).",
         error("dense", "trained", 2), at_most=0.05, **_CLOSE, headline=2, control=error("dense", "neighbours", 2),
         published=(0.0006, "at 2D examples, D = 20"),
@@ -100,7 +100,7 @@ CLAIMS = (
     *(
         claim(
             f"no_name_{times}d",
-            f"No algorithm of the list explains its predictions behind {times}D examples: the nearest is at least .05 "
+            f"No algorithm of the list explains its predictions after {times}D examples: the nearest is at least .05 "
             "away (control: ridge regression, asked in the same way).",
             residual(times), at_least=0.05, at_lab=HOLDS, **(_DENSE | {"where": "section 3 (identify: this lab)"}),
             control=residual(times, planted=True), reason="identify names no algorithm that is further away",
@@ -112,7 +112,7 @@ CLAIMS = (
 
 
 def figures(record: Record) -> dict[str, Figure]:
-    """Errors behind every number of examples; training, and how far the nearest algorithm is."""
+    """Errors after every number of examples; training, and how far the nearest algorithm is."""
     d = record.config["input_size"]
     wide, (row,) = panels(2, 1)
     for axes, tasks in zip(row, TASKS):

@@ -81,7 +81,7 @@ def unnamed(record: Record, at_the_end: bool = False) -> np.ndarray:
     values = []
     for network in record.config["networks"]:
         answers, share = names(record, network), fallen(record, network)
-        left = (share >= PLATEAU).argmax(1)  # the first answer behind the plateau
+        left = (share >= PLATEAU).argmax(1)  # the first answer after the plateau
         values.append(answers[np.arange(len(answers)), np.where(at_the_end, -1, np.maximum(left - 1, 0))] == NONE)
     return np.concatenate(values).astype(float)
 
@@ -100,11 +100,11 @@ def ends_as(network: str, families: Collection[str], time: int = -1) -> Callable
 
 @of_record
 def stays(record: Record, network: str, name: str, order: Order = as_it_came) -> np.ndarray:
-    """(M,) share of the answers behind the first with this name that are this name too; NaN where there are none."""
+    """(M,) share of the answers after the first with this name that are this name too; NaN where there are none."""
     matches = order(names(record, network)) == NAMES.index(name)
-    behind = np.cumsum(matches, axis=1) - matches > 0
+    repeated = np.cumsum(matches, axis=1) - matches > 0
     with np.errstate(invalid="ignore"):
-        return (matches & behind).sum(1) / behind.sum(1)
+        return (matches & repeated).sum(1) / repeated.sum(1)
 
 
 def agrees(record: Record) -> np.ndarray:

@@ -12,7 +12,7 @@ distances are small, some named (so it was in a trial with another seed).
 
 The first network is that of Reddy 2023, trained as in ``reddy.transition`` on mostly novel classes. Expected before: no
 name. It matches by a soft inner product, so it should be nearer to a vote than to a copy, which says nothing where no
-example equals the query; but the classifier behind sharpens the vote.
+example equals the query; but the classifier after it sharpens the vote.
 """
 
 import dataclasses

@@ -13,7 +13,7 @@ Newton, so predictions of the whole network cannot tell them apart, and growth o
 large eigenvalues, and not whether a network has learned: any loop that does little to an eigenvalue adds.
 
 Of the GPT-2s of ``garg.linear_functions`` on dense tasks a linear read-out of the query's token is fitted before the
-first of two layers and after each: behind 2D examples, to the normalised stream, from which the network itself reads.
+first of two layers and after each: after 2D examples, to the normalised stream, from which the network itself reads.
 
 Controls: networks as they are drawn, and layers in the opposite order. Errors are squared errors over that of
 predicting zero.

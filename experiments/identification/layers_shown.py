@@ -80,7 +80,7 @@ def against(record: Record, learner: str, other: str) -> np.ndarray:
 
 @of_record
 def gpt_error(record: Record, of: str, layer: int) -> np.ndarray:
-    """(members of GPT-2,) error of the read-out behind a layer."""
+    """(members of GPT-2,) error of the read-out after a layer."""
     if not record.config.get("gpts"):
         raise NotRun("GPT-2")
     return GPT_ERROR(record, of=of)[:, layer]

@@ -4,7 +4,7 @@ The layer reads examples in their order. With keys k = W_k x its state is S <- S
 c (W_q x_q).S: least mean squares (LMS) at the rate b where W_k^T W_k = c W_q^T W_k = b I. For D standard normal inputs
 and no noise the best rate is 1/(D + 2) at every N, and leaves the error (1 - 1/(D + 2))^N. Keys and labels divided by
 |k| leave (1 - 1/D)^N, and linear attention, one step of gradient descent, (D + 1)/(N + D + 1). Tasks may walk,
-w <- w + sqrt(q) xi behind each example. Errors are squared errors over D. Every layer is a ``Transformer`` on joint
+w <- w + sqrt(q) xi after each example. Errors are squared errors over D. Every layer is a ``Transformer`` on joint
 tokens; ``identify`` is asked which algorithm it computes, and built layers at several rates too.
 
 Panels: error over N; loss over training; error over the examples of a walking task.
@@ -146,14 +146,14 @@ def sampler(config: Config, case: Case) -> Sampler:
 
 
 def walking(still: Sampler, variance: float) -> Sampler:
-    """Tasks that take a step behind each example, w <- w + sqrt(q) xi; the query is asked of the last one."""
+    """Tasks that take a step after each example, w <- w + sqrt(q) xi; the query is asked of the last one."""
 
     def draw(key: Array, batch: int) -> Sample:
         key, steps = jax.random.split(key)
         sample = still(key, batch)
         prompt, target = sample.prompt, sample.target
         steps = variance**0.5 * jax.random.normal(steps, prompt.x.shape)
-        path = jnp.cumsum(steps, axis=1)  # (B, N, D), behind each example
+        path = jnp.cumsum(steps, axis=1)  # (B, N, D), after each example
         prompt = dataclasses.replace(prompt, y=prompt.y + (prompt.x * (path - steps)).sum(2, keepdims=True))
         target = target + (prompt.x_query * path[:, -1]).sum(1, keepdims=True)
         return Sample(prompt, target, {"w": sample.latent["w"] + path[:, -1, :, None]})

@@ -159,7 +159,7 @@ CLAIMS = (
         "A perfect first layer from the start does not remove the slow phase: CLA takes as long to rise half way to 1 "
         "(steps over the control's).",
         _cla_time, at_least=0.5, headline=3, reason="half as long would be another phase",
-        falsified_by="labels of the context learned at once behind a perfect first layer",
+        falsified_by="labels of the context learned at once with a perfect first layer",
     ),
     claim(
         "wait_stays", "Nor does it remove the wait (onset over the control's).",

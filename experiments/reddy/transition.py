@@ -1,6 +1,6 @@
 """The abrupt birth of an induction head (Reddy 2023, Figs. 1d, 3 and 4).
 
-A network of two attention layers and a deep classifier learns to give an item the label that stood behind an item of
+A network of two attention layers and a deep classifier learns to give an item the label that stood after an item of
 its class. It is trained on two task distributions: trained classes alone (Fig. 1d), where in-context learning has to
 win against the weights, and mostly classes never seen before (Figs. 3 and 4), which the context alone can tell. In
 the paper the loss waits between log L and log(N/B) while the network learns to answer with some label of the context;

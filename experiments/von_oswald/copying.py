@@ -18,7 +18,7 @@ from icl_lab.theory.gradient_descent.copy_everything import copy_everything_opti
 
 
 def copy_everything(config: Task) -> tuple[Learner, float]:
-    """The best step behind a head that copies the next token for every token: as a learner, and its exact loss."""
+    """The best step after a head that copies the next token for every token: as a learner, and its exact loss."""
     rate, label_rate, loss = copy_everything_optimum(**law_sizes(config))
     rates = np.append(np.full(config.input_size - 1, rate), label_rate) / config.context_length
 

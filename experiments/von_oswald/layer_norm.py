@@ -1,7 +1,7 @@
 """Linear self-attention with LayerNorm (von Oswald et al. 2022, Fig. 14).
 
 LayerNorm rescales every token by its own spread, so attention no longer sees x_j and y_j on the scale that a gradient
-needs: one layer behind a LayerNorm stays above the best GD step, two layers with a LayerNorm between them above two
+needs: one layer after a LayerNorm stays above the best GD step, two layers with a LayerNorm between them above two
 steps of GD++. On much larger inputs, where an unbounded step overshoots, it is the other way round. Controls are the
 same networks without LayerNorm.
 

@@ -28,7 +28,7 @@ claim = claims_of("von_oswald.layer_norm", "von Oswald et al. 2022, Fig. 14")
 CLAIMS = (
     claim(
         "one_above",
-        "One layer behind a LayerNorm stays above the best GD step (ratio of losses, median; control: without it).",
+        "One layer after a LayerNorm stays above the best GD step (ratio of losses, median; control: without it).",
         _final("looped_1", "trained", "gd"), at_least=1.02, interval="median",
         reason="2 % is twice what a layer without it may exceed the step by (von_oswald.one_step.trained_excess)",
         control=_final("looped_1", "without", "gd"), headline=2,

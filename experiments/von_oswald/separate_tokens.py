@@ -8,14 +8,14 @@ pattern that is linear in these has loss 0.302 (this lab, by regression on sampl
 
 Weights written by hand (Proposition 3) copy and then take exactly the gradient step, given positions that tell x-tokens
 from y-tokens. Sinusoidal positions do not: a head with which x_j finds its next token, y_j, lets y_j find its own next
-token too, x_{j+1}, whose last coordinate then acts as the label of y_j. The best step behind such a head has a closed
+token too, x_{j+1}, whose last coordinate then acts as the label of y_j. The best step after such a head has a closed
 form, 0.2128 for N = D = 10 against 0.2062 for GD (this lab, ``icl_lab.theory.gradient_descent.copy_everything``). With
 2,048 tasks a step six of nine members that drop go below that bound, by attention that depends on content, not on
 positions alone (the page of the paper). One-hot positions, a second control, do tell them apart: there x_j looks at
 y_j, and y_j at itself, as in the weights by hand.
 
 Panels: loss over training, with a linear first layer beside; copying sensitivities around the drop; agreement with GD
-and with the step behind a head that copies everything; where the first layer looks, trained and by hand. Members whose
+and with the step after a head that copies everything; where the first layer looks, trained and by hand. Members whose
 loss does not drop in time are shown and counted, but not averaged.
 """
 
@@ -140,7 +140,7 @@ def members(config: Config, name: str) -> int:
 
 
 def references(config: Config) -> dict[str, BatchLearner]:
-    """One GD step, and the step behind a head that copies everything."""
+    """One GD step, and the step after a head that copies everything."""
     gd = gradient_descent(best_step(config)[0], 1)
     return {"gd": jax.vmap(gd), "copying": jax.vmap(copy_everything(config)[0])}
 

@@ -125,7 +125,7 @@ CLAIMS = (
     ),
     claim(
         "copies_everything",
-        "What they end with is one step behind a head that copies the next token for every token (ratio of losses).",
+        "What they end with is one step after a head that copies the next token for every token (ratio of losses).",
         _over("softmax", "trained", "copying"), near=1.0, tolerance=0.015, **_THIS_LAB, **_RISING,
         reason="half of the 3.2 % between that step and plain GD", control=_over("softmax", "gd", "copying"),
     ),
@@ -153,7 +153,7 @@ CLAIMS = (
     ),
     claim(
         "one_hot_step",
-        "Then the loss falls below that of the step behind a head that copies everything (ratio, the same tasks).",
+        "Then the loss falls below that of the step after a head that copies everything (ratio, the same tasks).",
         _over("one_hot", "trained", "copying"), at_most=1.0, **_THIS_LAB,
         reason="the best that a head can do that does not tell x- from y-tokens",
         control=_over("softmax", "trained", "copying"),
@@ -286,8 +286,8 @@ def _around_drop(record: Record, names: tuple[str, ...]) -> tuple[np.ndarray, di
     members = np.flatnonzero(index >= 0)
     if not members.size:
         return steps, curves
-    before, behind = index[members].min(), len(steps) - index[members].max()
-    around = np.arange(-before, behind)
+    before, after = index[members].min(), len(steps) - index[members].max()
+    around = np.arange(-before, after)
     at = index[members][:, None] + around
     shifted = {name: np.take_along_axis(curve[members], at, axis=1) for name, curve in curves.items()}
     return around * (steps[1] - steps[0]), shifted

@@ -2,7 +2,7 @@
 
 Tasks y = a sin(x + p). A network of embedding, MLP and linear self-attention is trained whole. Its control has the same
 embedding and MLP, trained *through* attention layers that are fixed: K steps of gradient descent on the last layer
-(Proposition 1), so that the MLP meta-learns features m for them. Attention behind an MLP is kernel smoothing,
+(Proposition 1), so that the MLP meta-learns features m for them. Attention after an MLP is kernel smoothing,
 prediction = sum_i k(q, i) v_i + offset with k(q, i) = h_q A h_i (Proposition 2); further layers without MLP iterate it:
 functional gradient descent. The released code draws amplitude and phase from one key, which makes them one number
 (--laws=dependent); networks are trained on such tasks and on tasks with both drawn apart.
@@ -62,7 +62,7 @@ class Config(Setting):
     control_rate: float = setting(3e-4, "Adam's learning rate for the control (b2 = 0.999)", above=0)
     inner_rate: float = setting(0.1, "eta of the control's fixed gradient steps", above=0)
     control_scale: float = setting(
-        0.002, "variance at the control's start: over D + 1 up to the hidden layer, over E behind", above=0
+        0.002, "variance at the control's start: over D + 1 up to the hidden layer, over E after it", above=0
     )
     depth: int = setting(4, "layers up to which the trained features are compared with functional GD", at_least=1)
     population_tasks: int = setting(100_000, "tasks for final losses, shared by network and control", at_least=1)
@@ -256,7 +256,7 @@ def _value_r2(config: Config, network: LinearSelfAttention, sampler: Sampler, pa
 def _as_gradient_steps(
     config: Config, network: LinearSelfAttention, sampler: Sampler, features: dict, key: Array
 ) -> Array:
-    """(depth,) error of K attention layers behind trained features against K steps of functional GD, K = 1..depth.
+    """(depth,) error of K attention layers after trained features against K steps of functional GD, K = 1..depth.
 
     The MLP stands before the first layer only, so the features m are fixed and the kernel is m.m; one step is kernel
     smoothing. Root mean square of the difference over that of the predictions.

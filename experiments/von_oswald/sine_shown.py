@@ -84,7 +84,7 @@ def _of_law(phase: str) -> tuple[Claim, ...]:
         ),
         claim(
             f"{phase}_kernel",
-            "One layer behind the meta-learned features is kernel smoothing with k(x, x') = m(x).m(x') (relative "
+            "One layer after the meta-learned features is kernel smoothing with k(x, x') = m(x).m(x') (relative "
             "root mean square error).",
             lambda record: binary.FUNCTIONAL_ERROR(record, pair=name)[:, 0], at_most=1e-5,
             where="von Oswald et al. 2022, Prop. 2", headline=1, **identity,
@@ -93,7 +93,7 @@ def _of_law(phase: str) -> tuple[Claim, ...]:
         if phase == "independent"
         else claim(
             f"{phase}_functional",
-            "Up to four attention layers behind the meta-learned features, with no MLP between, are as many "
+            "Up to four attention layers after the meta-learned features, with no MLP between, are as many "
             "steps of functional gradient descent (largest relative root mean square error).",
             lambda record: binary.FUNCTIONAL_ERROR(record, pair=name).max(axis=1), at_most=1e-4,
             where="von Oswald et al. 2022, A.8", headline=2, **identity,

@@ -16,7 +16,7 @@ from icl_lab.prompts.prompt import Prompt
 def copying_sensitivities(
     network: Transformer, params: dict, prompts: Prompt, layout: Layout, *, released: bool = False
 ) -> dict[str, Array]:
-    """How much a token behind the first layer depends on itself, on the next token and on the others.
+    """How much a token after the first layer depends on itself, on the next token and on the others.
 
     With t_k the sum of the channels of token k in ``Trace.residual[1]``, g_kj = E_tasks d t_k / d e_j over the D
     content channels of token j before the first layer: a signed mean over tasks, then its norm. Means over the tokens
@@ -63,7 +63,7 @@ def copying_sensitivities(
 
 
 def copy_shares(network: Transformer, params: dict, prompts: Prompt, layout: Layout) -> dict[str, Array]:
-    """Share of attention that tokens of the first layer give to the token behind them: is it a copy head?
+    """Share of attention that tokens of the first layer give to the token after them: is it a copy head?
 
     ``labels``: what x_j gives to y_j, mean over tasks and j = 1, .., N; ``inputs``: what y_j gives to x_{j+1}, over
     j < N. A head that looks for the next token by position has both; gradient descent needs the first. Shares are of

@@ -22,7 +22,7 @@ def update_similarity(
 ) -> Array:
     """SimAOU: cosine of what demonstrations and what fine-tuning add to the attention output at the last token.
 
-    cos(h_ICL - h_ZSL, h_FT - h_ZSL) of the attention block's output behind its projection. Normalised, each h is
+    cos(h_ICL - h_ZSL, h_FT - h_ZSL) of the attention block's output after its projection. Normalised, each h is
     divided by its norm first, as in the paper; the cosine is then positive even of updates that have nothing in common,
     see ``update_similarity_floor``. Dai et al. 2022, Table 3; not normalised: Deutch et al. 2024.
 
@@ -87,7 +87,7 @@ def orthogonal_noise_floor(in_context_ratio: Array, finetuned_ratio: Array) -> A
 def label_directions(embedding: Array, scale: Array, candidates: Array) -> Array:
     """Directions of the residual stream that decide among labels: differences of the candidates' rows of the read-out.
 
-    Behind the last LayerNorm, whose scale is part of them, an update along these moves the candidates' logits against
+    After the last LayerNorm, whose scale is part of them, an update along these moves the candidates' logits against
     each other; what raises them all is across (this lab).
 
     Args:

@@ -41,7 +41,7 @@ def implied_prior(learner: Predictive, sampler: Sampler, key: Array, rollouts: i
 
     Args:
       learner: B prompts -> (mean, variance), each (B, 1), of the output at the query; or (mean, variance, weight), each
-        (B, K), of a mixture of normal distributions. It is asked behind 0, 1, .., n - 1 examples, in float64 arrays of
+        (B, K), of a mixture of normal distributions. It is asked after 0, 1, .., n - 1 examples, in float64 arrays of
         numpy.
       sampler: draws the inputs: those of its prompts, n of D numbers, with n >= D; their outputs are not used.
       key: of all draws.
@@ -87,7 +87,7 @@ def _inputs(sampler: Any, key: Array, rollouts: int) -> Array:
 
 def _predicted(learner: Predictive, prompts: Prompt) -> tuple[Floats, Floats, Floats]:
     """Mean, variance and weight (B, K) of the parts of a predictive distribution, checked."""
-    batch, where = len(prompts.x), f"behind {prompts.x.shape[1]} examples"
+    batch, where = len(prompts.x), f"after {prompts.x.shape[1]} examples"
     allowed = "learner must give (mean, variance), each (B, 1), or (mean, variance, weight), each (B, K)"
     prediction = learner(prompts)
     if not isinstance(prediction, tuple | list) or len(prediction) not in (2, 3):

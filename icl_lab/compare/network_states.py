@@ -31,7 +31,7 @@ class Patch(NamedTuple):
     """Attention outputs to put in place of a network's own at the token that is read, layer by layer.
 
     Attributes:
-      outputs: (I, L, E) one for every query, behind the projection and its bias.
+      outputs: (I, L, E) one for every query, after the projection and its bias.
       layers: (L,) bool, the layers where that is done.
     """
 
@@ -46,13 +46,13 @@ class NetworkStates(NamedTuple):
     candidates; the network has L layers, H heads of K channels, width E and V tokens.
 
     Attributes:
-      output: (I, L, E) attention block's output at the token that is read, behind its projection.
-      query_scores: (I, L, H, Q) its scores to the query's tokens before softmax, zero behind the last; the token that
+      output: (I, L, E) attention block's output at the token that is read, after its projection.
+      query_scores: (I, L, H, Q) its scores to the query's tokens before softmax, zero after the last; the token that
         begins the prompt is not one, so zero-shot has as many as in context.
       demonstration_scores: (I, L, D) its scores to the demonstrations' tokens, those of ``EncodedTask.matched``, summed
         over heads; D = 0 in the setting ``zero_shot``.
       queries: (I, L, H, K) its attention query.
-      logits: (I, V) of the token behind the query.
+      logits: (I, V) of the token after the query.
       candidate_logits: (I, A) of them, those of the candidates.
       predictions: (I,) the candidate of the largest.
     """
@@ -78,7 +78,7 @@ def network_states(
 ) -> NetworkStates:
     """States at the last token of every query. Dai et al. 2022, section 4, and released code.
 
-    All queries of a task stand behind one context, which is read once: behind a context of C tokens I queries of Q
+    All queries of a task stand after one context, which is read once: after a context of C tokens I queries of Q
     tokens cost C + I Q tokens and not I (C + Q).
 
     A fine-tuned network is read in the setting ``zero_shot``, by the same compiled function as the network that it was
@@ -91,7 +91,7 @@ def network_states(
       task: one task; ``vmap`` takes stacked ones.
       setting: ``zero_shot`` or ``in_context``.
       position: ``paper`` reads the last token of the query, which predicts the answer; ``code`` puts the first
-        candidate behind it and reads that, as released. What is predicted is read at the former in both.
+        candidate after it and reads that, as released. What is predicted is read at the former in both.
       patch: attention outputs to put in place of those at the token that is read.
       at_once: queries in one batch, None for all.
 
@@ -153,7 +153,7 @@ def network_states(
 
 
 def _behind(network: LanguageModel, layer: Params, before: tuple[Array, Array], rows: Array) -> dict[str, Any]:
-    """Options of ``block`` for tokens that stand behind a context of which keys and values are known."""
+    """Options of ``block`` for tokens that stand after a context of which keys and values are known."""
     begins, own_tokens = before[0].shape[0], rows.shape[1]
     beside = MIXERS[network.mixer](network, layer, begins + own_tokens)
 

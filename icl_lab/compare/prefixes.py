@@ -18,7 +18,7 @@ from icl_lab.prompts.prompt import (
 
 
 def from_every_prefix(learner: Learner) -> Learner:
-    """The learner asked for x_(k+1) behind the first k examples, k = 0 .. N, with x_(N+1) the query.
+    """The learner asked for x_(k+1) after the first k examples, k = 0 .. N, with x_(N+1) the query.
 
     One that predicts from every prefix itself (``GPT`` with ``alternating_layout(prefixes=True)``, ``Transformer`` with
     ``causal_layout()``) stays as it is; any other is asked N + 1 times, on prompts that are cut off.
@@ -46,7 +46,7 @@ def from_every_prefix(learner: Learner) -> Learner:
 
 
 def prefix_losses(learner: Learner | Members, samples: Sample) -> Array:
-    """Mean loss behind k = 0 .. N examples, 0.5 |y_(k+1) - prediction|^2 summed over outputs, with y_(N+1) the target.
+    """Mean loss after k = 0 .. N examples, 0.5 |y_(k+1) - prediction|^2 summed over outputs, with y_(N+1) the target.
 
     The curve of Garg et al. 2022, figure 2, whose errors are twice this over D. k = 0 is what the learner says without
     an example: 0 for solvers. Where labels are noisy, so are all answers but the last (half the noise's variance more).

@@ -107,7 +107,7 @@ def _gd_plus_plus_weights(eta: Array, gamma: Array, w0: Array | None, context_le
 def functional_gradient_descent_weights(
     features: Mapping[str, Array], learning_rates: ArrayLike, *, context_length: int, output_size: int = 1
 ) -> dict:
-    """LSA weights behind an embedding with MLP whose layer k is one step of functional gradient descent.
+    """LSA weights after an embedding with MLP whose layer k is one step of functional gradient descent.
 
     Tokens (x, y) become (m(x), y) and the layers are those of ``gradient_descent_weights`` on F features, so that the
     prediction is that of ``functional_gradient_descent(feature_kernel(embedding_features(features)), learning_rates)``.

@@ -1,4 +1,4 @@
-"""The induction head by hand: attend to the previous token, then to the label behind the target's item."""
+"""The induction head by hand: attend to the previous token, then to the label after the target's item."""
 
 import jax.numpy as jnp
 import numpy as np

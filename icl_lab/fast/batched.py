@@ -111,7 +111,7 @@ def _largest_block(network: Transformer) -> int:
 
 
 def _stack(network: Transformer, params: dict, tokens: Array, reads: int, length: Array | None) -> Array:
-    """Last ``reads`` channels of the Q queries behind the stack: (blocks, T, E, tasks) -> (blocks, Q, reads, tasks).
+    """Last ``reads`` channels of the Q queries after the stack: (blocks, T, E, tasks) -> (blocks, Q, reads, tasks).
 
     ``length`` (B,) is that of each padded context; None: all of it is seen.
     """
@@ -181,7 +181,7 @@ def _of_seen(kind: Attention, seen: Array, divided: Array, scores: Array, _: Cal
 
 
 def _embedded(network: Transformer, weights: dict, tokens: Array) -> Array:
-    """Tokens behind the embedding and its MLP, whose first matrix is folded into a narrow embedding's."""
+    """Tokens after the embedding and its MLP, whose first matrix is folded into a narrow embedding's."""
     read = tokens
     if network.embedding:
         into = weights["embedding"]
@@ -257,7 +257,7 @@ def _mlp(tokens: Array, residual: Array, weights: dict, name: str, index: tuple[
 
 
 def _two_layers(a: Array, b: Array, tokens: Array, keys: int) -> Array:
-    """Query's last channel behind two unclipped linear layers, by matrix-vector products alone.
+    """Query's last channel after two unclipped linear layers, by matrix-vector products alone.
 
     With G = C^T C of the key tokens C and M = I + sum_h A_h G B_h the first layer maps every token e to e M, so that
     the second one's Gram matrix is M^T G M and no (E, E) product is needed: (r M^T)(G (M b)) takes four applications

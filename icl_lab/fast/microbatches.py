@@ -15,7 +15,7 @@ Tree = Any
 def in_microbatches(loss: Callable[[Tree, Tree], Array], size: int) -> Callable[[Tree, Tree], Array]:
     """The mean of a loss over parts of ``size`` examples: same value and gradient to rounding as over the whole batch.
 
-    For losses that are means over examples. The gradient of each part is taken right behind its loss, before the next
+    For losses that are means over examples. The gradient of each part is taken right after its loss, before the next
     part, so that what the backward pass needs stays in the cache: four prompts of 105 tokens at a time, a small
     language model takes three quarters of the CPU time that 48 at once take. Without differentiation only losses are
     computed.

@@ -115,7 +115,7 @@ def _plus_transpose(g: Array) -> Array:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
 def linear_layer(x: Array, a: Array, b: Array, clip: float, keys: int) -> Array:
-    """Tokens behind a layer of linear attention, x + x sum_h A_h G B_h, clipped: G is the first ``keys`` tokens' Gram.
+    """Tokens after a layer of linear attention, x + x sum_h A_h G B_h, clipped: G is the first ``keys`` tokens' Gram.
 
     What autodiff would compose, but for sums of tokens that are fused into the products before them.
 

@@ -156,7 +156,7 @@ class _Snapshots:
         self.checkpoint, self.folder, self.kind = checkpoint, folder, kind
         self.every = planned.measure_every or planned.steps
         self.stride = max(1, round(planned.steps / self.every / about)) if about else 0
-        self.done = 0  # measurements behind the first
+        self.done = 0  # measurements after the first
 
     def load(self, like: Callable[[], Any]) -> Any:
         """As ``Checkpoint.load``."""

@@ -68,7 +68,7 @@ class Run:
 
 
 def program_of(experiment: Experiment) -> list[str]:
-    """The words behind ``python`` that start a binary: one of ``experiments``, or else the program that runs now."""
+    """The words after ``python`` that start a binary: one of ``experiments``, or else the program that runs now."""
     module = f"experiments.{experiment.name}"
     with contextlib.suppress(ModuleNotFoundError):
         if importlib.util.find_spec(module):

@@ -55,7 +55,7 @@ def line(row: Mapping) -> str:
 
 
 def unresolved(row: Mapping) -> str:
-    """Why a row is not resolved, behind what was measured: an interval inside the region says nothing else."""
+    """Why a row is not resolved, after what was measured: an interval inside the region says nothing else."""
     return f"; {row['note']}" if row["verdict"] == NOT_RESOLVED else ""
 
 

@@ -77,7 +77,7 @@ class Session:
     def bar(self, label: str, total: int) -> Iterator[Callable[..., None]]:
         """A progress bar as a context, where it cannot move one line a minute.
 
-        Call what it gives with ``(done, total)`` and, behind them, what was measured then by name, (M, ...).
+        Call what it gives with ``(done, total)`` and, after them, what was measured then by name, (M, ...).
         """
         progress = self.progress or Progress(disable=True)
         task, console = progress.add_task(label, total=total), progress.console

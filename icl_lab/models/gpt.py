@@ -58,7 +58,7 @@ class GPT(nn.Module):
 
         Returns:
           (T, 1) read-outs, each of the tokens up to its own; and the trace (attention (L, H, T, T)), whose residual
-          stream starts behind read-in and positions.
+          stream starts after read-in and positions.
 
         Raises:
           ValueError: for sizes below 1, heads that do not divide the width, a negative spread, or more tokens than

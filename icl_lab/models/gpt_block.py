@@ -17,7 +17,7 @@ class Attended:
     """What an attention block computed for a batch of prompts, of whose T tokens Q are asked.
 
     Attributes:
-      queries, keys: (B, Q, H, K) and (B, T, H, K) as they enter the scores, behind the rotation; keys and values of a
+      queries, keys: (B, Q, H, K) and (B, T, H, K) as they enter the scores, after the rotation; keys and values of a
         context that was read ``before`` come first.
       values: (B, T, H, K) before the output projection.
       output: (B, Q, E) what the block adds to the residual stream, its bias included.
@@ -53,13 +53,13 @@ def gpt_block(
         (n = 3), or in several where only some are batched.
       rotated: how queries and keys (B, T, H, K) enter the scores.
       beside: (H, T, T) or (1, T, T), added to the patterns of all prompts.
-      before: keys, as they enter the scores, and values (C, H, K) of a context that all prompts stand behind; what is
+      before: keys, as they enter the scores, and values (C, H, K) of a context that all prompts stand after; what is
         added ``beside`` is then (H, T, C + T).
       stride: only every ``stride``-th token is asked and kept.
       touched: ``(value, name)`` -> what to put in place of ``attention`` (B, H, Q, T), ``head_output`` (B, H, Q, E).
 
     Returns:
-      (B, Q, E) the stream behind the block, and what attention did.
+      (B, Q, E) the stream after the block, and what attention did.
     """
     (b, t, e), flat = rows.shape, rows.reshape(-1, rows.shape[2])
     read = layer_norm(flat, (own["attention_scale"], own["attention_offset"]))
@@ -88,7 +88,7 @@ def gpt_block(
 def traced_blocks(
     blocks: Sequence[Callable], rows: Array, intervention: Intervention | None, step: ArrayLike
 ) -> tuple[Array, Trace]:
-    """The residual stream (T, E) of one prompt behind all blocks, each ``gpt_block`` of a layer; and the trace."""
+    """The residual stream (T, E) of one prompt after all blocks, each ``gpt_block`` of a layer; and the trace."""
     check_intervention(intervention, len(blocks))
     fields: dict[str, list[Array]] = {"attention": [], "head_output": []}
 

@@ -50,7 +50,7 @@ class KernelForm(NamedTuple):
 
 
 def kernel_form(network: Transformer, params: Params) -> Callable[[Prompt], KernelForm]:
-    """One attention layer on joint tokens, behind any embedding, as kernel smoothing (von Oswald et al. 2022, A.8).
+    """One attention layer on joint tokens, after any embedding, as kernel smoothing (von Oswald et al. 2022, A.8).
 
     With h the tokens that the layer reads, A_h = W_q W_k^T and B_h = W_v W_p: k_h(q, i) = h_q A_h h_i^T for linear
     attention, its softmax for softmax attention; v_h(i) = -damping (h_i B_h) and the offset -h_q, both in the label's

@@ -85,7 +85,7 @@ class LanguageModel(nn.Module):
 
         Returns:
           (T, V) logits of the next token; and the trace (attention (L, H, T, T), the mixer's weights included), whose
-          residual stream starts behind the embeddings.
+          residual stream starts after the embeddings.
 
         Raises:
           ValueError: for attributes outside their range, tokens that are no ids (T,), more tokens than positions, or an
@@ -191,7 +191,7 @@ def language_logits(network: LanguageModel, params: Params, tokens: Array, besid
 def last_residual(
     network: LanguageModel, params: Params, tokens: Array, beside: Array | None = None, starts: Array | None = None
 ) -> Array:
-    """The residual stream behind the last block, of which ``unembedded`` makes logits: where not all are wanted.
+    """The residual stream after the last block, of which ``unembedded`` makes logits: where not all are wanted.
 
     Faster on a CPU than ``vmap`` of the network: the tokens of all prompts are the rows of one matrix.
 

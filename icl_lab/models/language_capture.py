@@ -17,13 +17,13 @@ class Capture:
 
     Attributes:
       logits: (V,) of the token that follows.
-      output: (L, E) the attention block's output, behind the projection and its bias, before it is added to the
+      output: (L, E) the attention block's output, after the projection and its bias, before it is added to the
         residual stream (SimAOU).
       scores: (L, H, T) q.k / sqrt(K) to all tokens, later ones too, before softmax (SimAM).
-      queries: (L, T, H, K) of all tokens, as they enter the scores, behind a rotation (attention to training tokens).
+      queries: (L, T, H, K) of all tokens, as they enter the scores, after a rotation (attention to training tokens).
       keys: (L, T, H, K) likewise.
       values: (L, T, H, K) of all tokens.
-      residual: (L + 1, E) residual stream: behind the embeddings, then after each block.
+      residual: (L + 1, E) residual stream: after the embeddings, then after each block.
     """
 
     logits: Array

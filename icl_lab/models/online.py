@@ -10,7 +10,7 @@ momentum, one example a step. *Mesa* reads the ridge regression that weights exa
 
     S = (lambda I + sum_t c_t k_t k_t^T)^-1 sum_t c_t k_t v_t^T   (von Oswald et al. 2023; von Oswald et al. 2025).
 
-Both are linear in the values, so they are patterns q S = P v. The write of example j, k_j u_j^T, is in the state behind
+Both are linear in the values, so they are patterns q S = P v. The write of example j, k_j u_j^T, is in the state after
 example t with the weight C_tj = sum_(i=j)^t a_(i+1) .. a_t mu^(i-j), of which example t has seen C_tj - mu^(t-j); hence
 
     P = (q K^T diag(C_N)) (I + diag(b) tril((C - mu^(t-j)) * K K^T, -1))^-1 diag(b).
@@ -151,7 +151,7 @@ def _eliminated(system: Array, scores: Array) -> Array:
 def memory(examples: int, gates: ArrayLike = 1.0, momentum: ArrayLike = 0.0) -> tuple[ArrayLike, ArrayLike]:
     """How much of the write of example j is in the state that example t sees, and in the last state.
 
-    C_tj = a_t C_(t-1)j + mu^(t-j) with C_tj = 0 for t < j. Without momentum it is the product of the gates behind j.
+    C_tj = a_t C_(t-1)j + mu^(t-j) with C_tj = 0 for t < j. Without momentum it is the product of the gates after j.
 
     Args:
       examples: N.

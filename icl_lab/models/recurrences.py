@@ -1,6 +1,6 @@
 """Layers that learn online as recurrences, in numpy and float64: references to test an implementation against.
 
-Each takes queries (T, K), keys (T, K) and values (T, V) of one sequence and gives what query t reads behind example t,
+Each takes queries (T, K), keys (T, K) and values (T, V) of one sequence and gives what query t reads after example t,
 (T, V), and the last state (K, V). Their patterns of attention, for JAX: ``online``.
 """
 

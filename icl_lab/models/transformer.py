@@ -104,7 +104,7 @@ class Transformer(nn.Module):
           length: () how many of the context tokens are seen, of a padded context; None means all.
 
         Returns:
-          (T, E) tokens of the last layer, and the trace, whose residual stream starts behind the embedding. Heads that
+          (T, E) tokens of the last layer, and the trace, whose residual stream starts after the embedding. Heads that
           a layer does not have, where another one has more, are zeros.
 
         Raises:
@@ -154,7 +154,7 @@ class Transformer(nn.Module):
         return value if isinstance(value, tuple) else (value,) * self.layers
 
     def examples(self, tokens: int) -> int:
-        """N, the context tokens among T: they come first, and are the keys; behind them come queries."""
+        """N, the context tokens among T: they come first, and are the keys; after them come queries."""
         return tokens // 2 if self.causal else tokens - 1
 
     def seen(self, tokens: int, length: Array | None = None) -> Array | None:
@@ -176,7 +176,7 @@ class Transformer(nn.Module):
         return max(n, 1) if seen is None else jnp.maximum(seen[:, :n].sum(1, keepdims=True), 1)
 
     def _embed(self, tokens: Array) -> Array:
-        """Tokens behind the embedding and its MLP."""
+        """Tokens after the embedding and its MLP."""
         if self.embedding:
             dense = _initialiser(self.init_scale / self.layers, in_axis=-2, batch_axis=())
             tokens = tokens @ self.param("embedding", dense, (tokens.shape[-1], self.embedding))
@@ -219,28 +219,28 @@ class Transformer(nn.Module):
         return {name: value for part in params for name, value in part.items()}
 
     def _layer_parameters(
-        self, behind: str, sets: tuple[int, ...], e: int, h: int, key_size: int | None, hidden: int
+        self, suffix: str, sets: tuple[int, ...], e: int, h: int, key_size: int | None, hidden: int
     ) -> Params:
-        """Weights (S, H, E, K) ..., or (H, E, K) ... of one layer; ``behind`` ends their names."""
+        """Weights (S, H, E, K) ..., or (H, E, K) ... of one layer; ``suffix`` ends their names."""
         k, scale, stacked = key_size or e, self.init_scale / self.layers, tuple(range(len(sets)))
         initialiser = _initialiser(scale, in_axis=-2, batch_axis=(*stacked, len(sets)))
         shapes = dict.fromkeys(("w_q", "w_k", "w_v"), (*sets, h, e, k)) | dict.fromkeys(
             ("w_kq", "w_pv"), (*sets, h, e, e)
         )
         names = PARAMETRISATIONS[self.parametrisation]
-        params = {name + behind: self.param(name + behind, initialiser, shapes[name]) for name in names}
+        params = {name + suffix: self.param(name + suffix, initialiser, shapes[name]) for name in names}
         if self.parametrisation == "separate":
             into = _initialiser(scale, in_axis=(len(sets), len(sets) + 1), batch_axis=stacked)
-            params[f"w_p{behind}"] = self.param(f"w_p{behind}", into, (*sets, h, k, e))
-        return params | (self._mlp_parameters("mlp", sets, e, hidden, behind) if hidden else {})
+            params[f"w_p{suffix}"] = self.param(f"w_p{suffix}", into, (*sets, h, k, e))
+        return params | (self._mlp_parameters("mlp", sets, e, hidden, suffix) if hidden else {})
 
-    def _mlp_parameters(self, name: str, sets: tuple[int, ...], width: int, hidden: int, behind: str = "") -> Params:
+    def _mlp_parameters(self, name: str, sets: tuple[int, ...], width: int, hidden: int, suffix: str = "") -> Params:
         """Weights and biases of an MLP block, stacked over ``sets``."""
         dense = _initialiser(self.init_scale / self.layers, in_axis=-2, batch_axis=tuple(range(len(sets))))
         shapes = {"in": (width, hidden), "out": (hidden, width), "in_bias": (hidden,), "out_bias": (width,)}
         return {
-            f"{name}_{part}{behind}": self.param(
-                f"{name}_{part}{behind}", zeros if part.endswith("bias") else dense, (*sets, *shape)
+            f"{name}_{part}{suffix}": self.param(
+                f"{name}_{part}{suffix}", zeros if part.endswith("bias") else dense, (*sets, *shape)
             )
             for part, shape in shapes.items()
         }

@@ -98,7 +98,7 @@ def bundle(entry: Path) -> str:
 def stripped(script: str) -> str:
     """A script without comments, indentation, and spaces that separate nothing; its lines and its texts stay.
 
-    A slash begins a regular expression where it stands behind an opening bracket, a comma or an equals sign, and
+    A slash begins a regular expression where it stands after an opening bracket, a comma or an equals sign, and
     divides elsewhere. (rjsmin takes a template within a template for code, and strips its text.)
 
     Raises:

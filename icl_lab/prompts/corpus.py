@@ -13,7 +13,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 END_OF_FILE = 0
-"""The byte behind every file, which no source holds."""
+"""The byte after every file, which no source holds."""
 
 VALIDATION_SHARE = 0.1
 
@@ -22,7 +22,7 @@ class Corpus(NamedTuple):
     """Bytes to learn from and bytes to be judged on, of different files.
 
     Attributes:
-      training: (n,) uint8, the files of this part one behind the other, each with ``END_OF_FILE`` behind it.
+      training: (n,) uint8, the files of this part one after the other, each with ``END_OF_FILE`` after it.
       validation: (m,) uint8, likewise.
       files: number of files in both.
       digest: SHA-256, in hexadecimal digits, of all paths and contents.

@@ -67,7 +67,7 @@ def joint_layout(w0: Array | None = None, sign: int = -1) -> Layout:
         return jnp.concatenate([context, query[None]], axis=0)
 
     def decode(tokens: Array, prompt: Prompt) -> Array:
-        return sign * tokens[-1, -prompt.y.shape[1] :]  # behind an embedding too, its last channels are the label's
+        return sign * tokens[-1, -prompt.y.shape[1] :]  # after an embedding too, its last channels are the label's
 
     fast = Layout(encode, decode, sign, encode_tasks, length=True)
     return fast if w0 is None else fast._replace(joint_sign=0, encode_tasks=None)
@@ -198,7 +198,7 @@ def content_layout() -> Layout:
 
 
 def item_label_layout(slots: int) -> Layout:
-    """Item and label contents behind one-hot positions, tokens (2N + 1, P + D) (Reddy 2023, section 2).
+    """Item and label contents after one-hot positions, tokens (2N + 1, P + D) (Reddy 2023, section 2).
 
     Token i has position slot offset + i, which the first P dimensions hold; a prompt without offset starts at slot 0.
     The network's output is the prediction: (L,) logits.

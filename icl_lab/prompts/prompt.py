@@ -131,7 +131,7 @@ def divisor(prompt: Prompt) -> int | Array:
 
 
 def all_inputs(prompt: Prompt) -> Array:
-    """(N + 1, D) x_1, .., x_N, x_query: what is asked behind 0, 1, .., N examples (zeros behind a padded context).
+    """(N + 1, D) x_1, .., x_N, x_query: what is asked after 0, 1, .., N examples (zeros after a padded context).
 
     Axes of tasks may follow, in all parts of the prompt.
     """
@@ -144,7 +144,7 @@ def all_answers(sample: Sample) -> Array:
 
 
 def _appended(rows: Array, last: Array, length: Array | None) -> Array:
-    """One more row behind N, or behind the first ``length`` of them."""
+    """One more row after N, or after the first ``length`` of them."""
     if length is None:
         return jnp.concatenate([rows, last[None]], axis=0)
     place = jnp.arange(len(rows) + 1).reshape(-1, *(1 for _ in last.shape))

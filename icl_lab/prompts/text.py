@@ -51,7 +51,7 @@ class TextTask:
 
     Attributes:
       template: () which pair of field tokens.
-      labels: (5,) label words, 0 to 23, of the classes; those behind the last class are not used.
+      labels: (5,) label words, 0 to 23, of the classes; those after the last class are not used.
       classes: () number of classes.
       directions: (5, 4, 4) by class and place in the sentence, the meaning that words there are near.
       pair: () whether the first half of a sentence has a direction of its own instead.

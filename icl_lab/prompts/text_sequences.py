@@ -1,8 +1,8 @@
 """Sequences that a language model is trained on: four stages towards in-context classification.
 
 From a random start on the classification sequences alone a small network learns to guess among the labels of its
-context, and no more. ``strings`` teach it to repeat what stood behind a token, or behind a few. The step from a word's
-label right behind the word to one behind the fields of an example it does not find by itself: ``couples`` are words
+context, and no more. ``strings`` teach it to repeat what stood after a token, or after a few. The step from a word's
+label right after the word to one after the fields of an example it does not find by itself: ``couples`` are words
 with their labels in all forms between the two. ``clear`` are sentences whose classes are far apart, and ``mixture`` is
 the setting itself, all families of ``icl_lab.prompts.text``.
 """

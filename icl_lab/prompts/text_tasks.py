@@ -97,7 +97,7 @@ def held_out_tasks(key: Array, of: Language) -> TextTask:
 
 
 def class_scores(of: Language, task: TextTask, words: Array, sharpness: ArrayLike = SHARPNESS) -> Array:
-    """Log-probabilities of sentences (I, 4) under each class: (I, 5), -inf behind the last class.
+    """Log-probabilities of sentences (I, 4) under each class: (I, 5), -inf after the last class.
 
     Their argmax is the Bayes answer. Of ``pair`` tasks the direction of the first half is not known; it is
     averaged over ``DIRECTIONS`` fixed ones, and the orthogonal direction of the third class over one for each.

@@ -158,7 +158,7 @@ def _apart(tuned: Tuned) -> Params:
 
 
 def _streams(network: LanguageModel, weights: Params, tuned: Tuned, tokens: Array, objective: str) -> list[Array]:
-    """Residual streams (T, E) that the loss reads: the last, or for ``local`` each behind the block that it moves."""
+    """Residual streams (T, E) that the loss reads: the last, or for ``local`` each after the block that it moves."""
     rows, streams = embedded(network, weights, tokens[None]), []
     for layer, moved in enumerate(tuned):
         params = of_layer(weights, layer)

@@ -39,7 +39,7 @@ def kernel_smoothing(kernel: Kernel, learning_rate: ArrayLike) -> Learner:
     """Kernel smoothing: prediction (eta/N) sum_i y_i k(x_i, x_q) (von Oswald et al. 2022, Prop. 2 and A.8).
 
     With k = m.m it is one step of gradient descent from W = 0 on 1/(2N) sum_i |W m(x_i) - y_i|^2, and what a layer of
-    linear self-attention computes behind the features m. Of a trained layer kernel and values depend on inputs and
+    linear self-attention computes after the features m. Of a trained layer kernel and values depend on inputs and
     labels together: ``icl_lab.models.kernels.kernel_form``.
 
     Args:

@@ -1,6 +1,6 @@
 """Mean errors of learners that take one example after the other: LMS, normalised LMS, and LMS with momentum.
 
-Examples are independent, x ~ N(0, I_D), y = w.x + s e, and behind each example the task may walk, w <- w + sqrt(q) xi.
+Examples are independent, x ~ N(0, I_D), y = w.x + s e, and after each example the task may walk, w <- w + sqrt(q) xi.
 With d = w - S the error of the state, e_t = E |d|^2 after t examples; it starts at E |w|^2 = D, and the error of the
 prediction for a new query, over that of predicting zero, is e_t / D. LMS at the rate b has
 
@@ -27,7 +27,7 @@ def lms_errors(
     input_size: int, rates: ArrayLike, *, label_noise: float = 0.0, walk: float = 0.0, normalised: bool = False,
     momentum: float = 0.0,
 ) -> Floats:  # fmt: skip
-    """(N + 1,) e_t of LMS, before any example and behind each.
+    """(N + 1,) e_t of LMS, before any example and after each.
 
     With momentum, m <- mu m + b x (y - x.S), S <- S + m, the error follows ``momentum_map``.
 
@@ -90,7 +90,7 @@ def momentum_map(input_size: int, rate: float, momentum: float) -> Floats:
 
 
 def best_lms_rates(input_size: int, examples: int, *, label_noise: float = 0.0, walk: float = 0.0) -> Floats:
-    """(N,) the rates of least error behind every example: b_t = e_t / ((D + 2) e_t + D s^2).
+    """(N,) the rates of least error after every example: b_t = e_t / ((D + 2) e_t + D s^2).
 
     Without noise that is 1/(D + 2) throughout, and e_N / D = (1 - 1/(D + 2))^N without a walk.
 

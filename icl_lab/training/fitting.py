@@ -91,7 +91,7 @@ def fit(
       measure: ``(params, key, setting) -> {name: array}``. Beside its names the metrics hold ``train_loss``, the mean
         loss of the steps since the measurement before (NaN at step 0).
       measure_every: steps between measurements (also the length of a compiled chunk); None means ``steps``. Where it
-        does not divide ``steps``, the last measurement comes earlier, behind a shorter chunk, compiled by itself.
+        does not divide ``steps``, the last measurement comes earlier, after a shorter chunk, compiled by itself.
       members_at_once: how many members are vectorised together; the others wait their turn inside the same program,
         and measurements go one by one. On a CPU large batches run fastest one by one (caches). None means all, in both.
       schedule: ``(setting, step) -> setting`` that the loss of this step sees, for what changes during training: a
@@ -138,7 +138,7 @@ def fit(
 
     def fitted(state: TrainState) -> Fit:
         at, stopped = measure_every * np.arange(len(rows)), np.asarray(state.diverged_at)
-        at[-1] = np.asarray(state.step)[0]  # behind a shorter chunk fewer
+        at[-1] = np.asarray(state.step)[0]  # after a shorter chunk fewer
         params = jax.device_put(jax.vmap(evaluated)(state.opt_state, state.params))
         if warn and (stopped >= 0).any():
             message = f"{(stopped >= 0).sum()} of {stopped.size} members diverged and were stopped"

@@ -116,7 +116,7 @@ def training(
         they nor ``keys`` are given.
       steps: training steps.
       batch: tasks in a step.
-      learning_rate: of Adam behind a clip of the global norm of the gradient at 10, the default optimizer; a number, or
+      learning_rate: of Adam after a clip of the global norm of the gradient at 10, the default optimizer; a number, or
         a schedule ``step -> rate``; 1e-3 where none is given.
       optimizer: another one, or ``setting -> optimizer``.
       layout: how prompts become tokens; None means joint tokens. A ``Model`` brings its own.
@@ -129,7 +129,7 @@ def training(
       variants: ``params -> learners`` made from the parameters, whose losses are measured too.
       extra: ``(params, evaluation tasks) -> {name: array}``, measured beside.
       eval_tasks: tasks that measure a member.
-      measure_every: steps between measurements, the last of which is behind all ``steps``; None: about twenty
+      measure_every: steps between measurements, the last of which is after all ``steps``; None: about twenty
         measurements.
       measured: False measures the training loss only.
       until: ``what was measured (M, ...) by name -> whether training ends here``, for all members, ahead of ``steps``.

@@ -92,5 +92,5 @@ def test_a_mixture_draws_its_parts_by_their_weights():
 
 
 def test_what_is_no_distribution_is_refused_with_the_number_of_examples_behind_which_it_was_said():
-    with pytest.raises(ValueError, match="behind 2 examples"):
+    with pytest.raises(ValueError, match="after 2 examples"):
         implied_prior(lambda p: (np.full((7, 1), np.inf if p.x.shape[1] == 2 else 0), np.ones((7, 1))), SAMPLER, KEY, 7)

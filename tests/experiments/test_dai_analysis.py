@@ -170,13 +170,13 @@ def test_scores_count_all_sets_alike_and_halves_share_no_question():
     targets = np.array([0, 1, 0, 1])
     said = np.zeros((3, 2, 4), int)
     said[2] = targets  # fine-tuned answers are right
-    said[1, 0] = targets  # behind the first set
+    said[1, 0] = targets  # after the first set
     hits = said == targets
     numbers, _ = controls.scores(said, hits, targets)
     assert numbers["accuracy_finetuned"] == 1
     assert numbers["accuracy_zero_shot"] == 0.5
     assert numbers["accuracy_in_context"] == 0.75
-    assert numbers["recall"] == numbers["base_rate"] == 0.5  # two errors behind each set
+    assert numbers["recall"] == numbers["base_rate"] == 0.5  # two errors after each set
     row = controls.Measured({"sim_aou": np.arange(8.0).reshape(2, 4, 1)}, {"shannon": said[0] + 0.0}, said, hits)
     halves = [comparison.retested(row, targets, half) for half in (0, 1)]
     assert [half["sim_aou"] for half in halves] == [1, 6]  # questions 0 and 2 of the first set, 1 and 3 of the second

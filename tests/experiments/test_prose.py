@@ -46,7 +46,7 @@ def of_claims():
 
 
 def beside_the_claims_of_dai():
-    """Shares that fine-tuning's change carries, by either gate; SimAOU of those that fail; the lead behind one."""
+    """Shares that fine-tuning's change carries, by either gate; SimAOU of those that fail; the lead after one."""
     record, networks = (records.load(ROOT / f"figures/dai/{name}/lab") for name in ("implicit_finetuning", "pretrain"))
     for positions in ("rotary", "sinusoidal"):
         passing, by_pretrain = learned(record, positions), gated(FINAL(networks, positions=positions))

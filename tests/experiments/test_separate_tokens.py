@@ -51,7 +51,7 @@ def test_curves_are_laid_over_each_other_at_the_drop():
 
 
 def test_what_a_linear_pattern_of_ten_sinusoidal_channels_can_do():
-    # The docstring's reason why a linear first layer falls short. The weights of channel i that one step behind a
+    # The docstring's reason why a linear first layer falls short. The weights of channel i that one step after a
     # pattern V A V^T by position learns are linear in A: sum_t c_t v_t A (sum_s v_s z_s), with z the last content
     # channel of the 2N tokens and c channel i (zero on y-tokens but for the last): least squares finds the best A.
     n = d = 10

@@ -99,7 +99,7 @@ def test_more_steps_go_on_and_fewer_are_refused(whole, tmp_path):
 
 
 def test_steps_that_nothing_divides_are_all_taken_measured_and_gone_on_from(tmp_path):
-    """Of 23 steps the last measurement is behind 23, and who goes on to 30 is as if there had been no end."""
+    """Of 23 steps the last measurement is after 23, and who goes on to 30 is as if there had been no end."""
     options = SMALL | {"steps": 23, "measure_every": None}
     first = icl_lab.train(NETWORK, SAMPLER, **options, folder=tmp_path)
     np.testing.assert_array_equal(first.fit.steps, [*range(0, 23, 2), 23])

@@ -69,7 +69,7 @@ def test_the_pattern_of_mesa_is_its_recurrence_and_weighted_ridge(options):
 def test_what_each_is_without_its_extras():
     with jax.enable_x64(True):
         seen, kept = memory(4, jnp.asarray([0.5, 0.2, 1.0, 0.3]))
-        near(kept, [0.2 * 0.3, 0.3, 0.3, 1.0])  # the product of the gates behind each example
+        near(kept, [0.2 * 0.3, 0.3, 0.3, 1.0])  # the product of the gates after each example
         near(seen[3], [0.2 * 0.3, 0.3, 0.3, 0])
         near(memory(3, momentum=0.5)[1], [1.75, 1.5, 1.0])
     near(delta_rule(Q, K, VALUES, rates=RATES, gates=1.0)[0], delta_rule(Q, K, VALUES, rates=RATES)[0])

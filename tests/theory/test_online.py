@@ -13,7 +13,7 @@ TASKS = 40_000
 
 @functools.cache
 def simulated(d, n, rate, noise, walk, normalised, momentum):
-    """(TASKS,) |w - S|^2 behind n examples."""
+    """(TASKS,) |w - S|^2 after n examples."""
     rng = np.random.default_rng(d + n)
     w, state, velocity = rng.normal(size=(TASKS, d)), np.zeros((TASKS, d)), np.zeros((TASKS, d))
     for _ in range(n):

@@ -6,7 +6,7 @@ import { mount as mountLayer } from "../explorables/layer/view.js";
 import { mount as mountNames } from "../explorables/names/view.js";
 import { mount as mountWeights } from "../explorables/weights/view.js";
 
-// This script stands behind the first explorable, which answers while the rest of the page is still read.
+// This script stands after the first explorable, which answers while the rest of the page is still read.
 const networks = document.getElementById("layer"), stored = JSON.parse(networks.querySelector("script").textContent);
 mountLayer(networks);
 addEventListener("DOMContentLoaded", () => {

@@ -1,4 +1,4 @@
-/** The fragment of the address is a place and, behind a question mark, a state: `#claims?verdict=fails`. */
+/** The fragment of the address is a place and, after a question mark, a state: `#claims?verdict=fails`. */
 export function address() {
   const [place, state = ""] = location.hash.slice(1).split("?");
   try {

@@ -25,7 +25,7 @@ def copy_everything_loss(
     kurtosis: float = 1.8,
     task_scale: ArrayLike = 1.0,
 ) -> Floats:
-    """Population loss of one step of gradient descent behind a head that copies the next token for every token.
+    """Population loss of one step of gradient descent after a head that copies the next token for every token.
 
     With S = sum_j y_j x_jD + sum_{j < N} y_j x_{j+1,D} the weight of channel D is (label_rate / N) S, and
     E[S^2] = s^2 v^2 (N (N + D + k - 2) + D (N - 1)): y_N, whose next token is the query, copies nothing. With
@@ -69,7 +69,7 @@ def copy_everything_optimum(
     kurtosis: float = 1.8,
     task_scale: ArrayLike = 1.0,
 ) -> tuple[Floats, Floats, Floats]:
-    """Best rates behind a head that copies everything, and their loss: (learning_rate, label_rate, L).
+    """Best rates after a head that copies everything, and their loss: (learning_rate, label_rate, L).
 
     learning_rate v = N / (N + D + k - 2), as without copying, label_rate v = N / (N + D + k - 2 + D (N - 1) / N), the
     minimum of ``copy_everything_loss``; arguments and errors as there. For N = D = 10 and U(-.5, .5) it is .2128, 3.2 %

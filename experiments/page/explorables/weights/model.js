@@ -58,7 +58,7 @@ export function gradient(params, { n, x, y, query, target }) {
 export const fresh = (params) => ({ params, first: new Float64Array(SIZE), second: new Float64Array(SIZE), steps: 0 });
 
 /**
- * One step of Adam behind a clip of the gradient's norm, in place: experiments.von_oswald.common.optimizer.
+ * One step of Adam after a clip of the gradient's norm, in place: experiments.von_oswald.common.optimizer.
  *
  * @param {Network} network
  * @param {Float64Array} g
