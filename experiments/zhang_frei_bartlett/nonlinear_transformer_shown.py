@@ -88,8 +88,9 @@ claim = claims_of("zhang_frei_bartlett.nonlinear_transformer", "Zhang, Frei & Ba
 _NOT_YET: dict[str, Any] = {"criterion": LEARNED, "at_lab": NOT_REACHED}
 """Of the five members of the committed record, which has 10,000 steps, some have not learned.
 
-At a spread of 1/8 for GPT-2's .02 and 5,000 steps we expect that all do, that ``least_squares`` fails, that
-``random_better_9`` is not resolved, and that the other four hold.
+At a spread of 1/8 for GPT-2's .02 and 5,000 steps we expected that all do, that ``least_squares`` fails, that
+``random_better_9`` is not resolved, and that the other four hold. In that run (``lab-spread-8th``) all do,
+``least_squares`` would not be resolved, and the other five would hold.
 """
 _TWICE = float(np.log10(2))
 
