@@ -233,7 +233,7 @@ CONSTRAINTS = (
 
 EXPERIMENT = Experiment(
     "garg.linear_functions", __doc__, PRESETS, measured, (STEPS, LOSS, ERROR, IDENTIFIED, PLANTED),
-    trainings=trainings, constraints=CONSTRAINTS, effort={"quick": "little"},
+    trainings=trainings, constraints=CONSTRAINTS, feeds_others=True, effort={"quick": "little"},
 )  # fmt: skip
 
 if __name__ == "__main__":
