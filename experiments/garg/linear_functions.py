@@ -74,7 +74,7 @@ class Config(Members):
 
 
 _LAB = Config(
-    input_size=5, context_length=15, used_weights=1, layers=2, heads=4, width=64, spread=0.125, steps=8000,
+    input_size=5, context_length=15, used_weights=1, layers=2, heads=4, width=64, spread=0.125, steps=10_000,
     measure_every=400, eval_tasks=512, learning_rate=2e-3, warm_up=250, decay=True, start_inputs=3, start_examples=15,
     curriculum_every=250, lengths=(5, 10, 15), identified=4,
 )  # fmt: skip
