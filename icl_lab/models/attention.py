@@ -189,9 +189,11 @@ def momentum_pattern(tokens: int, eta: ArrayLike, *, keys: int | None = None, no
     Raises:
       ValueError: for fewer tokens or keys than 1, or eta that is no scalar in [0, 1) (its size outside of jit).
     """
-    eta, lag = _checked_momentum(eta), _lag(tokens, keys)
-    powers = eta ** jnp.maximum(lag - normalised, 0)
-    return jnp.where(lag > 0, (1 - eta) * powers if normalised else powers, 0)
+    value, lag = jnp.asarray(eta, float if isinstance(eta, int) else None), _lag(tokens, keys)
+    if value.shape or (not is_traced(value) and not 0 <= float(value) < 1):
+        raise ValueError(f"eta must be a scalar in [0, 1), got {eta}")
+    powers = value ** jnp.maximum(lag - normalised, 0)
+    return jnp.where(lag > 0, (1 - value) * powers if normalised else powers, 0)
 
 
 def recent_pattern(tokens: int, window: int, *, keys: int | None = None) -> Array:
@@ -215,10 +217,3 @@ def _lag(tokens: int, keys: int | None) -> np.ndarray:
     if not 1 <= keys <= tokens:
         raise ValueError(f"tokens must be at least 1 and keys in [1, tokens], got tokens={tokens}, keys={keys}")
     return np.arange(tokens)[:, None] - np.arange(keys)[None]
-
-
-def _checked_momentum(eta: ArrayLike) -> Array:
-    value = jnp.asarray(eta, float if isinstance(eta, int) else None)
-    if value.shape or (not is_traced(value) and not 0 <= float(value) < 1):
-        raise ValueError(f"eta must be a scalar in [0, 1), got {eta}")
-    return value

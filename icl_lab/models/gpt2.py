@@ -210,8 +210,8 @@ def check_blocks(path: Path, shapes: dict[str, tuple[int, ...]], width: int) -> 
     """L; ValueError where names and shapes are not those of a GPT-2."""
     layers = len({name.split(".")[1] for name in shapes if name.startswith("h.")})
     positions = (shapes.get("wpe.weight") or (1,))[0]
-    outside = {"wte.weight": (shapes["wte.weight"][0], width), "wpe.weight": (positions, width)}
-    wanted = outside | {"ln_f.weight": (width,), "ln_f.bias": (width,)}
+    wanted: dict[str, tuple[int, ...]] = {"wte.weight": (shapes["wte.weight"][0], width)}
+    wanted |= {"wpe.weight": (positions, width), "ln_f.weight": (width,), "ln_f.bias": (width,)}
     for layer in range(max(layers, 1)):
         wanted |= {f"h.{layer}.{name}": tuple(width * size for size in sizes) for name, sizes in OF_BLOCK.items()}
     missing, extra = sorted(set(wanted) - set(shapes)), sorted(set(shapes) - set(wanted))

@@ -186,7 +186,7 @@ def _each(value: ArrayLike, name: str, examples: int, dtype: jnp.dtype) -> Array
     return jnp.broadcast_to(jnp.asarray(checked_each(value, name, examples), dtype), (examples,))
 
 
-def checked_each(value: ArrayLike, name: str, examples: int) -> ArrayLike:
+def checked_each(value: Any, name: str, examples: int) -> Any:
     """The value, if it is one number or (N,) numbers; ValueError naming it otherwise."""
     if np.shape(value) not in ((), (examples,)):
         raise ValueError(f"{name} must be one number or one an example ({examples},), got shape {np.shape(value)}")
