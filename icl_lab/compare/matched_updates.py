@@ -74,11 +74,11 @@ def matched_update(
 
         def size(scale: Array) -> Array:
             moved = block(network, scaled(scale), rows)[1].output[everyone, at]
-            return jnp.sqrt(_squares(moved - zero_shot) / _squares(zero_shot))
+            return relative_sizes(zero_shot, moved)
 
         scale = _solved(size, goal)
         rows, attended = block(network, scaled(scale), rows)
-        reached = jnp.sqrt(_squares(attended.output[everyone, at] - zero_shot) / _squares(zero_shot))
+        reached = relative_sizes(zero_shot, attended.output[everyone, at])
         return (rows, plain), ({name: scaled(scale)[name] for name in TUNED}, scale, reached)
 
     start = embedded(network, weights, tokens)

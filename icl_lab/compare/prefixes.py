@@ -5,16 +5,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from icl_lab.compare.predictions import check_samples
-from icl_lab.prompts.prompt import (
-    Learner,
-    Members,
-    Prompt,
-    Sample,
-    ShapeError,
-    all_answers,
-    all_inputs,
-    one_prompt,
-)
+from icl_lab.prompts.prompt import Learner, Members, Prompt, Sample, ShapeError, all_answers, all_inputs, one_prompt
 
 
 def from_every_prefix(learner: Learner) -> Learner:

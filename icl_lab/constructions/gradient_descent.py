@@ -31,12 +31,7 @@ def gradient_descent_weights(
       ``{"params": {"w_q", "w_k", "w_v", "w_p"}}``, each (S, 1, D + O, D + O), for ``parametrisation="separate"``.
     """
     return gd_plus_plus_weights(
-        learning_rates,
-        0.0,
-        context_length=context_length,
-        input_size=input_size,
-        output_size=output_size,
-        w0=w0,
+        learning_rates, 0.0, context_length=context_length, input_size=input_size, output_size=output_size, w0=w0
     )
 
 

@@ -33,18 +33,17 @@ def linear_attention_weights(
     Raises:
       ValueError: for shapes that do not fit.
     """
-    given = {"u11": u11, "u": u, "u12": u12, "u21": u21}
-    for name, block in given.items():
+    for name, block in (("u11", u11), ("u", u), ("u12", u12), ("u21", u21)):
         if block is not None or name in ("u11", "u"):
             check_number(name, block)
     u11, u = jnp.asarray(u11, float), jnp.asarray(u, float)
     d = u11.shape[0] if u11.ndim else 0
-    vectors = {name: jnp.zeros(d) if v is None else jnp.asarray(v, float) for name, v in (("u12", u12), ("u21", u21))}
-    if u11.shape != (d, d) or d < 1 or u.shape or any(v.shape != (d,) for v in vectors.values()):
-        shapes = {"u11": u11.shape, "u": u.shape} | {name: v.shape for name, v in vectors.items()}
+    u12, u21 = (jnp.zeros(d) if vector is None else jnp.asarray(vector, float) for vector in (u12, u21))
+    shapes = {"u11": u11.shape, "u": u.shape, "u12": u12.shape, "u21": u21.shape}
+    if d < 1 or shapes != {"u11": (d, d), "u": (), "u12": (d,), "u21": (d,)}:
         raise ValueError(f"blocks must be u11 (D, D), u (), u12 (D,) and u21 (D,), got {shapes}")
-    w_kq = jnp.zeros((d + 1, d + 1)).at[:d, :d].set(u11.T).at[:d, d].set(vectors["u21"])
-    w_pv = jnp.zeros((d + 1, d + 1)).at[:d, d].set(vectors["u12"]).at[d, d].set(u)
+    w_kq = jnp.zeros((d + 1, d + 1)).at[:d, :d].set(u11.T).at[:d, d].set(u21)
+    w_pv = jnp.zeros((d + 1, d + 1)).at[:d, d].set(u12).at[d, d].set(u)
     return {"params": {"w_kq": w_kq[None, None], "w_pv": w_pv[None, None]}}
 
 

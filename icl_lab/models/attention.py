@@ -164,46 +164,22 @@ def fast_weight_matrix(keys: Array, values: Array) -> Array:
     return jnp.einsum("nk,nv->kv", keys, values)
 
 
-def momentum_attention(pattern: Array, values: Array, eta: ArrayLike, *, normalised: bool = False) -> Array:
-    """Attention with momentum: what a head reads, and an exponential moving sum of the values before it.
+def momentum_pattern(tokens: int, eta: ArrayLike, *, keys: int | None = None, normalised: bool = False) -> Array:
+    """The Toeplitz form of momentum, eta^(t-i) where i < t and 0 elsewhere.
 
+    Added to a pattern it makes attention with momentum,
     out_t = sum_i pattern_ti v_i + sum_(i < t) eta^(t-i) v_i, for any pattern, linear or softmax (Dai et al. 2022,
     momentum-based attention; the paper does not give eta). Gradient descent with momentum as the paper writes it,
     Theta_t = Theta_(t-1) - gamma sum_(i < t) eta^(t-i) grad_i, is heavy ball at the learning rate gamma eta. The
     analogy is one of form: momentum on the outer products k_i^T v_i that linear attention writes would be read by the
     query, but this sum of values depends on no query and no key, so it is no weight matrix W with out = q W (this lab).
 
-    One product with the Toeplitz matrix ``momentum_pattern`` added to the pattern, which costs (T, N) sums more than
-    attention alone.
-
-    Args:
-      pattern: (T, N) of one head; the N keys are the first N of the T tokens (fewer where the query is no key).
-      values: (N, V) before the output projection.
-      eta: momentum in [0, 1), fixed or learned (one a head: the sigmoid of a parameter, under ``vmap`` over heads);
-        0 is attention as it was, unless normalised.
-      normalised: as in ``momentum_pattern``.
-
-    Returns:
-      (T, V).
-
-    Raises:
-      ValueError: for shapes that do not fit, or eta outside [0, 1) (outside of jit).
-    """
-    if pattern.ndim != 2 or values.ndim != 2 or pattern.shape[1] != values.shape[0]:
-        raise ValueError(f"pattern and values must be (T, N) and (N, V), got {pattern.shape} and {values.shape}")
-    past = momentum_pattern(pattern.shape[0], eta, keys=pattern.shape[1], normalised=normalised)
-    return (pattern + past.astype(pattern.dtype)) @ values
-
-
-def momentum_pattern(tokens: int, eta: ArrayLike, *, keys: int | None = None, normalised: bool = False) -> Array:
-    """The Toeplitz form of momentum, eta^(t-i) where i < t and 0 elsewhere.
-
     A row sums to eta (1 - eta^n) / (1 - eta) with n the tokens before it. Normalised, it is multiplied by
     (1 - eta) / eta, sums to 1 - eta^n, and has a limit as eta goes to 0 which is not zero but a shift by one token.
 
     Args:
       tokens: T.
-      eta: a scalar in [0, 1).
+      eta: a scalar in [0, 1), fixed or learned (one a head: the sigmoid of a parameter, under ``vmap`` over heads).
       keys: N, the first tokens, that have values; None for all.
       normalised: weights (1 - eta) eta^(t-i-1).
 
@@ -213,9 +189,11 @@ def momentum_pattern(tokens: int, eta: ArrayLike, *, keys: int | None = None, no
     Raises:
       ValueError: for fewer tokens or keys than 1, or eta that is no scalar in [0, 1) (its size outside of jit).
     """
-    eta, lag = _checked_momentum(eta), _lag(tokens, keys)
-    powers = eta ** jnp.maximum(lag - normalised, 0)
-    return jnp.where(lag > 0, (1 - eta) * powers if normalised else powers, 0)
+    value, lag = jnp.asarray(eta, float if isinstance(eta, int) else None), _lag(tokens, keys)
+    if value.shape or (not is_traced(value) and not 0 <= float(value) < 1):
+        raise ValueError(f"eta must be a scalar in [0, 1), got {eta}")
+    powers = value ** jnp.maximum(lag - normalised, 0)
+    return jnp.where(lag > 0, (1 - value) * powers if normalised else powers, 0)
 
 
 def recent_pattern(tokens: int, window: int, *, keys: int | None = None) -> Array:
@@ -239,10 +217,3 @@ def _lag(tokens: int, keys: int | None) -> np.ndarray:
     if not 1 <= keys <= tokens:
         raise ValueError(f"tokens must be at least 1 and keys in [1, tokens], got tokens={tokens}, keys={keys}")
     return np.arange(tokens)[:, None] - np.arange(keys)[None]
-
-
-def _checked_momentum(eta: ArrayLike) -> Array:
-    value = jnp.asarray(eta, float if isinstance(eta, int) else None)
-    if value.shape or (not is_traced(value) and not 0 <= float(value) < 1):
-        raise ValueError(f"eta must be a scalar in [0, 1), got {eta}")
-    return value

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from icl_lab.models.gpt import GPT
-from icl_lab.models.gpt2 import BUFFERS, NAMES, WRAPPERS, check_blocks, read_tensors
+from icl_lab.models.gpt2 import BUFFERS, WRAPPERS, block_weights, check_blocks, checked_heads, read_tensors
 from icl_lab.models.layers import Params
 
 BACKBONE, HEAD_SIZE = "_backbone.", 32
@@ -53,19 +53,11 @@ def load_garg(path: str | Path, heads: int | None = None) -> tuple[GPT, Params]:
         if outside[name].shape != shape or not width:
             raise ValueError(f"{path}: {name} must be of shape {shape}, got {outside[name].shape}")
     blocks["wte.weight"] = np.zeros((1, width), np.float32)  # which nothing reads
-    layers = len({name.split(".")[1] for name in blocks if name.startswith("h.")})
-    check_blocks(path, {name: value.shape for name, value in blocks.items()}, layers, width)
+    layers = check_blocks(path, {name: value.shape for name, value in blocks.items()}, width)
     if heads is None and width % HEAD_SIZE:
         raise ValueError(f"{path}: heads must be given for a width of {width}, which {HEAD_SIZE} does not divide")
-    heads = width // HEAD_SIZE if heads is None else heads
-    if not isinstance(heads, int) or heads < 1 or width % heads:
-        raise ValueError(f"heads must divide the width {width} of {path}, got {heads}")
-    names = NAMES | {"w_qkv": "attn.c_attn.weight", "qkv_bias": "attn.c_attn.bias"}
-    weights = {
-        ours: np.stack([blocks[f"h.{layer}.{theirs}"] for layer in range(layers)]) for ours, theirs in names.items()
-    }
-    weights |= {"position": blocks["wpe.weight"]}
-    weights |= {"norm_scale": blocks["ln_f.weight"], "norm_offset": blocks["ln_f.bias"]}
+    heads = checked_heads(path, heads, width, HEAD_SIZE)
+    weights = block_weights(blocks, layers)
     weights |= {name[1:].replace(".weight", "").replace(".bias", "_bias"): one.T for name, one in outside.items()}
     return GPT(layers, heads, width, len(blocks["wpe.weight"])), {
         "params": {name: jnp.asarray(value, jnp.float32) for name, value in weights.items()}

@@ -64,8 +64,7 @@ def gpt2_network(path: str | Path, heads: int | None = None) -> LanguageModel:
     if shapes.pop("lm_head.weight", embedding) != embedding:
         raise ValueError(f"{path}: {UNTIED}")
     vocabulary, width = embedding
-    layers = len({name.split(".")[1] for name in shapes if name.startswith("h.")})
-    check_blocks(path, shapes, layers, width)
+    layers = check_blocks(path, shapes, width)
     configuration = _configuration(path.parent / "config.json")
     sizes = {"vocab_size": vocabulary, "n_embd": width, "n_layer": layers, "n_positions": shapes["wpe.weight"][0]}
     for name, size in sizes.items():
@@ -82,9 +81,7 @@ def gpt2_network(path: str | Path, heads: int | None = None) -> LanguageModel:
             f"{path}: heads must be given for a width of {width} (heads=H, in a command --heads=H), as there is no "
             f"config.json with n_head beside it and the published widths are {', '.join(map(str, PUBLISHED))}"
         )
-    heads = width // HEAD_SIZE if heads is None else heads
-    if not isinstance(heads, int) or heads < 1 or width % heads:
-        raise ValueError(f"heads must divide the width {width} of {path}, got {heads}")
+    heads = checked_heads(path, heads, width, HEAD_SIZE)
     return LanguageModel(vocabulary, layers, heads, width, shapes["wpe.weight"][0])
 
 
@@ -106,8 +103,10 @@ def load_gpt2(path: str | Path, heads: int | None = None) -> tuple[LanguageModel
     tensors = read_tensors(Path(path), lambda file, name: np.asarray(file.get_tensor(name), np.float32))
     if not np.array_equal(tensors.pop("lm_head.weight", tensors["wte.weight"]), tensors["wte.weight"]):
         raise ValueError(f"{path}: {UNTIED}")
-    renamed = _renamed(tensors, network.layers)
-    return network, {"params": {name: jnp.asarray(value) for name, value in renamed.items()}}
+    weights = {"embedding": tensors["wte.weight"]} | block_weights(tensors, network.layers)
+    for joint, own in (("w_qkv", "w_{}"), ("qkv_bias", "{}_bias")):
+        weights |= {own.format(letter): part for letter, part in zip("qkv", np.split(weights.pop(joint), 3, axis=-1))}
+    return network, {"params": {name: jnp.asarray(value) for name, value in weights.items()}}
 
 
 class Tokenizer(NamedTuple):
@@ -199,15 +198,22 @@ def read_tensors(path: Path, of_tensor: Callable[[Any, str], T]) -> dict[str, T]
     return values
 
 
-def check_blocks(path: Path, shapes: dict[str, tuple[int, ...]], layers: int, width: int) -> None:
-    """Names and shapes are those of a GPT-2."""
+def checked_heads(path: Path, heads: int | None, width: int, size: int) -> int:
+    """H, for None that of heads of this size; ValueError where it does not divide the width."""
+    heads = width // size if heads is None else heads
+    if not isinstance(heads, int) or heads < 1 or width % heads:
+        raise ValueError(f"heads must divide the width {width} of {path}, got {heads}")
+    return heads
+
+
+def check_blocks(path: Path, shapes: dict[str, tuple[int, ...]], width: int) -> int:
+    """L; ValueError where names and shapes are not those of a GPT-2."""
+    layers = len({name.split(".")[1] for name in shapes if name.startswith("h.")})
     positions = (shapes.get("wpe.weight") or (1,))[0]
-    outside = {"wte.weight": (shapes["wte.weight"][0], width), "wpe.weight": (positions, width)}
-    wanted = outside | {"ln_f.weight": (width,), "ln_f.bias": (width,)}
+    wanted: dict[str, tuple[int, ...]] = {"wte.weight": (shapes["wte.weight"][0], width)}
+    wanted |= {"wpe.weight": (positions, width), "ln_f.weight": (width,), "ln_f.bias": (width,)}
     for layer in range(max(layers, 1)):
-        for name, out in OF_BLOCK.items():
-            rows = (4 * width if name.startswith("mlp.c_proj") else width,) if name in MATRICES else ()
-            wanted[f"h.{layer}.{name}"] = (*rows, out * width)
+        wanted |= {f"h.{layer}.{name}": tuple(width * size for size in sizes) for name, sizes in OF_BLOCK.items()}
     missing, extra = sorted(set(wanted) - set(shapes)), sorted(set(shapes) - set(wanted))
     if missing or extra:
         kinds = {"missing": missing, "not GPT-2's": extra}
@@ -225,28 +231,30 @@ def check_blocks(path: Path, shapes: dict[str, tuple[int, ...]], layers: int, wi
                 "attn.c_proj.weight among them"
             )  # fmt: skip
             raise ValueError(f"{path}: {name} must be of shape {shape}, got {shapes[name]}{turned}")
+    return layers
 
 
-MATRICES = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
-OF_BLOCK = {
-    "ln_1.weight": 1,
-    "ln_1.bias": 1,
-    "attn.c_attn.weight": 3,
-    "attn.c_attn.bias": 3,
-    "attn.c_proj.weight": 1,
-    "attn.c_proj.bias": 1,
-    "ln_2.weight": 1,
-    "ln_2.bias": 1,
-    "mlp.c_fc.weight": 4,
-    "mlp.c_fc.bias": 4,
-    "mlp.c_proj.weight": 1,
-    "mlp.c_proj.bias": 1,
+OF_BLOCK: dict[str, tuple[int, ...]] = {
+    "ln_1.weight": (1,),
+    "ln_1.bias": (1,),
+    "attn.c_attn.weight": (1, 3),
+    "attn.c_attn.bias": (3,),
+    "attn.c_proj.weight": (1, 1),
+    "attn.c_proj.bias": (1,),
+    "ln_2.weight": (1,),
+    "ln_2.bias": (1,),
+    "mlp.c_fc.weight": (1, 4),
+    "mlp.c_fc.bias": (4,),
+    "mlp.c_proj.weight": (4, 1),
+    "mlp.c_proj.bias": (1,),
 }
-"""Last axis of what a block has, in widths."""
+"""Shapes of what a block has, in widths."""
 
 NAMES = {
     "attention_scale": "ln_1.weight",
     "attention_offset": "ln_1.bias",
+    "w_qkv": "attn.c_attn.weight",
+    "qkv_bias": "attn.c_attn.bias",
     "w_p": "attn.c_proj.weight",
     "p_bias": "attn.c_proj.bias",
     "mlp_scale": "ln_2.weight",
@@ -259,19 +267,13 @@ NAMES = {
 """What a block's weights are called here, and there."""
 
 
-def _renamed(tensors: dict[str, np.ndarray], layers: int) -> dict[str, np.ndarray]:
-    """The weights of a ``LanguageModel``, those of blocks stacked."""
-
-    def stacked(name: str) -> np.ndarray:
-        return np.stack([tensors[f"h.{layer}.{name}"] for layer in range(layers)])
-
-    joint = [np.split(stacked(f"attn.c_attn.{part}"), 3, axis=-1) for part in ("weight", "bias")]
-    weights = {f"w_{letter}": part for letter, part in zip("qkv", joint[0])}
-    weights |= {f"{letter}_bias": part for letter, part in zip("qkv", joint[1])}
-    weights |= {ours: stacked(theirs) for ours, theirs in NAMES.items()}
-    outside = {"embedding": "wte.weight", "position": "wpe.weight"}
-    outside |= {"norm_scale": "ln_f.weight", "norm_offset": "ln_f.bias"}
-    return weights | {ours: tensors[theirs] for ours, theirs in outside.items()}
+def block_weights(tensors: dict[str, np.ndarray], layers: int) -> dict[str, np.ndarray]:
+    """Weights by our names: those of the blocks, stacked, the positions and the last LayerNorm."""
+    weights = {
+        ours: np.stack([tensors[f"h.{layer}.{theirs}"] for layer in range(layers)]) for ours, theirs in NAMES.items()
+    }
+    last = {"norm_scale": tensors["ln_f.weight"], "norm_offset": tensors["ln_f.bias"]}
+    return weights | {"position": tensors["wpe.weight"]} | last
 
 
 def _library(name: str) -> Any:

@@ -123,14 +123,14 @@ def held(updates: dict, intervention: Intervention | None, step: ArrayLike) -> d
     """
     if intervention is None:
         return updates
-    names = [_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(updates)]
+    names = [parameter_name(path[1:]) for path, _ in jax.tree_util.tree_leaves_with_path(updates)]
     unknown = set(intervention.frozen) - set(names)
     if unknown:
         raise ValueError(f"frozen must name parameters, {sorted(names)}; got {sorted(unknown)}")
     active = acts(intervention, step)
 
     def hold(path: tuple, update: Array) -> Array:
-        mask = intervention.frozen.get(_name(path))
+        mask = intervention.frozen.get(parameter_name(path[1:]))
         return update if mask is None else jnp.where(active & mask, 0, update)
 
     updates = jax.tree_util.tree_map_with_path(hold, updates)
@@ -139,6 +139,6 @@ def held(updates: dict, intervention: Intervention | None, step: ArrayLike) -> d
     return updates
 
 
-def _name(path: tuple) -> str:
-    """The name of a parameter: its path in ``params["params"]``."""
-    return "/".join(str(part.key) for part in path[1:])
+def parameter_name(path: tuple) -> str:
+    """The name of a parameter, of its path in ``params["params"]``."""
+    return "/".join(str(part.key) for part in path)

@@ -12,7 +12,7 @@ from flax import linen as nn
 from jax import Array
 from jax.typing import ArrayLike
 
-from icl_lab.models.inspection import Intervention, Trace
+from icl_lab.models.inspection import Intervention, Trace, parameter_name
 from icl_lab.models.self_attention import observed
 from icl_lab.models.transformer import Transformer
 from icl_lab.prompts.layouts import Layout, joint_layout
@@ -139,7 +139,7 @@ def check_params(network: nn.Module, params: Mapping[str, Any], tokens: tuple[in
     except AttributeError as error:
         message = f"network {type(network).__name__} must take tokens (T, E), got one that raised: {error}"
         raise ShapeError(f"{message}; a module that takes a Prompt is given as icl_lab.training.Model") from error
-    given = {_path(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params.get("params", {}))}
+    given = _by_name(params)
     wrong = [
         f"{name} {sizes(given[name]) if name in given else 'missing'}, not {allowed.get(name, 'there')}"
         for name in dict.fromkeys([*allowed, *given])
@@ -154,8 +154,9 @@ def check_params(network: nn.Module, params: Mapping[str, Any], tokens: tuple[in
 def _shapes(network: nn.Module, tokens: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
     """Shapes of the parameters that a network has on such tokens, by name."""
     tree = jax.eval_shape(lambda: network.init(jax.random.key(0), jnp.zeros(tokens)))
-    return {_path(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(tree.get("params", {}))}
+    return {name: leaf.shape for name, leaf in _by_name(tree).items()}
 
 
-def _path(path: tuple) -> str:
-    return "/".join(str(part.key) for part in path)
+def _by_name(params: Mapping[str, Any]) -> dict[str, Any]:
+    leaves = jax.tree_util.tree_leaves_with_path(params.get("params", {}))
+    return {parameter_name(path): leaf for path, leaf in leaves}

@@ -167,7 +167,7 @@ def memory(examples: int, gates: ArrayLike = 1.0, momentum: ArrayLike = 0.0) -> 
     check_number("momentum", momentum, scalar=True)
     lag = np.maximum(np.subtract.outer(np.arange(examples), np.arange(examples)), -1)
     xp = jnp if is_traced(gates) or is_traced(momentum) else np  # constants need no program
-    per_example: Any = xp.broadcast_to(xp.asarray(_checked(gates, "gates", examples)), (examples,))
+    per_example: Any = xp.broadcast_to(xp.asarray(checked_each(gates, "gates", examples)), (examples,))
     fresh = xp.where(lag >= 0, momentum ** np.maximum(lag, 0), 0)
     before, seen = xp.zeros(examples), []
     for gate, added in zip(per_example, fresh):
@@ -183,10 +183,11 @@ def _weights(examples: int, rates: ArrayLike, gates: ArrayLike, dtype: jnp.dtype
 
 def _each(value: ArrayLike, name: str, examples: int, dtype: jnp.dtype) -> Array:
     """(N,) the value of every example."""
-    return jnp.broadcast_to(jnp.asarray(_checked(value, name, examples), dtype), (examples,))
+    return jnp.broadcast_to(jnp.asarray(checked_each(value, name, examples), dtype), (examples,))
 
 
-def _checked(value: ArrayLike, name: str, examples: int) -> ArrayLike:
+def checked_each(value: Any, name: str, examples: int) -> Any:
+    """The value, if it is one number or (N,) numbers; ValueError naming it otherwise."""
     if np.shape(value) not in ((), (examples,)):
         raise ValueError(f"{name} must be one number or one an example ({examples},), got shape {np.shape(value)}")
     check_number(name, value)

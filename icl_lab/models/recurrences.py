@@ -7,6 +7,7 @@ Each takes queries (T, K), keys (T, K) and values (T, V) of one sequence and giv
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from icl_lab.models.online import checked_each
 from icl_lab.prompts.tracing import check_number
 
 Floats = NDArray[np.float64]
@@ -101,8 +102,4 @@ def _checked(queries: ArrayLike, keys: ArrayLike, values: ArrayLike) -> tuple[Fl
 
 
 def _each(value: ArrayLike, name: str, examples: int) -> Floats:
-    check_number(name, value)
-    array = np.asarray(value, np.float64)
-    if array.shape not in ((), (examples,)):
-        raise ValueError(f"{name} must be one number or one an example ({examples},), got shape {array.shape}")
-    return np.broadcast_to(array, (examples,))
+    return np.broadcast_to(np.asarray(checked_each(value, name, examples), np.float64), (examples,))

@@ -64,25 +64,21 @@ class ReducedInduction(nn.Module):
         if count % 2 == 0:
             raise ValueError(f"tokens must be pairs and a target, an odd number, got {count}")
         weights = self._weights(width)
-        stream = intervened(jnp.concatenate([tokens, jnp.zeros_like(tokens)], 1), "residual", 0, intervention, step)
-        residual, attention, head_output = [stream], [], []
+        start = intervened(jnp.concatenate([tokens, jnp.zeros_like(tokens)], 1), "residual", 0, intervention, step)
 
         first = previous_token_pattern(weights["beta_1"], count)[None]
         first = intervened(first, "attention", 0, intervention, step)
-        head = _in_buffer(first @ stream[:, :width])
-        head = intervened(head, "head_output", 0, intervention, step)
-        stream = intervened(stream + head[0], "residual", 1, intervention, step)
-        attention, head_output, residual = [first], [head], [*residual, stream]
+        copied = intervened(_in_buffer(first @ start[:, :width]), "head_output", 0, intervention, step)
+        stream = intervened(start + copied[0], "residual", 1, intervention, step)
 
         scores = weights["alpha"] * stream[:, width:] @ stream[-1, :width] + weights.get("beta_2", 0.0) * _labels(count)
         second = jnp.zeros_like(first).at[0, -1].set(jax.nn.softmax(scores))
         second = intervened(second, "attention", 1, intervention, step)
-        head = _in_buffer(second @ stream[:, :width])
-        head = intervened(head, "head_output", 1, intervention, step)
-        stream = stream.at[-1, width:].set(0.0).at[-1].add(head[0, -1])
-        stream = intervened(stream, "residual", 2, intervention, step)
-        trace = Trace(jnp.stack([*attention, second]), jnp.stack([*head_output, head]), jnp.stack([*residual, stream]))
-        return classifier(weights, stream[-1]), trace
+        found = intervened(_in_buffer(second @ stream[:, :width]), "head_output", 1, intervention, step)
+        end = stream.at[-1, width:].set(0.0).at[-1].add(found[0, -1])
+        end = intervened(end, "residual", 2, intervention, step)
+        trace = Trace(jnp.stack([first, second]), jnp.stack([copied, found]), jnp.stack([start, stream, end]))
+        return classifier(weights, end[-1]), trace
 
     def _weights(self, width: int) -> dict[str, Array]:
         names = ("beta_1", "alpha", "beta_2") if self.target_label_attention else ("beta_1", "alpha")

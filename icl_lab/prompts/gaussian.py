@@ -55,8 +55,7 @@ def gaussian_regression(
     if len(shape) != 2 or shape[0] < 1:
         raise ValueError(f"covariance must be a (D, D) matrix with D at least 1, got shape {shape}")
     d = shape[0]
-    tasks_given = {"task_moment": task_moment, "task": task, "labels": labels}
-    if sum(value is not None for value in tasks_given.values()) > 1:
+    if sum(value is not None for value in (task_moment, task, labels)) > 1:
         raise ValueError("only one of task_moment, task and labels can say what the labels are")
     check_number("label_noise", label_noise, at_least=0)
     if task is not None and np.shape(task) != (d,):

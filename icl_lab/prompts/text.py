@@ -102,9 +102,8 @@ def text_task(
     flat = jnp.where((family == 1) | ordinal, on_axis, class_directions)
     still = jnp.broadcast_to(flat[:, None], (CLASSES, LENGTH, MEANING))
     first, second = class_directions[0], class_directions[1]
-    half = LENGTH // 2
-    turned = jnp.stack([first] * half + [second] * half), jnp.stack([second] * half + [first] * half)
-    ordered = jnp.concatenate([jnp.stack(turned), jnp.zeros((CLASSES - 2, LENGTH, MEANING))])
+    turned = jnp.stack([halves(first, second, 0), halves(second, first, 0)])
+    ordered = jnp.concatenate([turned, jnp.zeros((CLASSES - 2, LENGTH, MEANING))])
     directions = jnp.where(family == FAMILIES.index("order"), ordered, still)
     return TextTask(
         jax.random.randint(template, (), 0, TEMPLATES), labels, classes, directions, family == FAMILIES.index("pair")
@@ -132,11 +131,21 @@ def sentences(
 
 def _pairs(key: Array, classes: Array) -> Array:
     """(count, 4, 4) a direction for the first half; the same, the opposite, or an orthogonal one for the second."""
-    first, other = unit(jax.random.normal(key, (2, len(classes), MEANING)))
-    orthogonal = unit(other - (other * first).sum(-1, keepdims=True) * first)
+    first, orthogonal = right_angles(key, len(classes))
     chosen = classes[:, None]
     second = jnp.where(chosen == 0, first, jnp.where(chosen == 1, -first, orthogonal))
-    return jnp.stack([first] * (LENGTH // 2) + [second] * (LENGTH // 2), axis=1)
+    return halves(first, second, axis=1)
+
+
+def right_angles(key: Array, count: int) -> tuple[Array, Array]:
+    """Random directions, and one orthogonal to each: (count, 4) both."""
+    first, other = unit(jax.random.normal(key, (2, count, MEANING)))
+    return first, unit(other - (other * first).sum(-1, keepdims=True) * first)
+
+
+def halves(first: Array, second: Array, axis: int) -> Array:
+    """One direction for the first half of a sentence and one for the second: an axis of its places is added."""
+    return jnp.stack([first] * (LENGTH // 2) + [second] * (LENGTH // 2), axis=axis)
 
 
 def _blend(meaning: Array, noise: Array, alpha: ArrayLike) -> Array:

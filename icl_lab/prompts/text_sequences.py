@@ -85,11 +85,7 @@ def curriculum(of: Language, held_out: Array, demonstrations: int) -> dict[str, 
         "clear": lambda key: _classified(key, of, held_out, length, clear=True),
         "mixture": lambda key: _classified(key, of, held_out, length, clear=False),
     }
-
-    def sampler(one: Callable[[Array], Sequences]) -> Callable[[Array, int], Sequences]:
-        return lambda key, batch: jax.vmap(one)(jax.random.split(key, batch))
-
-    return {stage: sampler(one) for stage, one in drawn.items()}
+    return {stage: _batched(one) for stage, one in drawn.items()}
 
 
 def unrelated(of: Language, held_out: Array, demonstrations: int) -> Callable[[Array, int], Sequences]:
@@ -106,17 +102,18 @@ def unrelated(of: Language, held_out: Array, demonstrations: int) -> Callable[[A
         tokens = jnp.concatenate([jnp.array([BEGIN]), examples.tokens[:, 1:].reshape(-1)])
         return _labelled(tokens, jnp.arange(length) >= length // 2, examples.entropy.mean())
 
+    return _batched(one)
+
+
+def _batched(one: Callable[[Array], Sequences]) -> Callable[[Array, int], Sequences]:
     return lambda key, batch: jax.vmap(one)(jax.random.split(key, batch))
 
 
 def example_rows(task: TextTask, words: Array, classes: Array) -> Array:
     """(count, 8) tokens of examples of one task, from (count, 4) words and (count,) classes."""
-    return _rows(FIRST_TEMPLATE + 2 * task.template, words, task.labels[classes])
-
-
-def _rows(field: Array, words: Array, labels: Array) -> Array:
+    field, labels = FIRST_TEMPLATE + 2 * task.template, FIRST_LABEL + task.labels[classes]
     column = lambda token: jnp.broadcast_to(token, (len(words), 1))  # noqa: E731
-    parts = [column(field), FIRST_WORD + words, column(field + 1), FIRST_LABEL + labels[:, None], column(END)]
+    parts = [column(field), FIRST_WORD + words, column(field + 1), labels[:, None], column(END)]
     return jnp.concatenate(parts, axis=1)
 
 

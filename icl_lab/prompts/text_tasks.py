@@ -5,7 +5,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 
 from icl_lab.prompts.text import (
     CLASSES,
@@ -16,9 +15,10 @@ from icl_lab.prompts.text import (
     SHARPNESS,
     Language,
     TextTask,
+    halves,
+    right_angles,
     sentences,
     text_task,
-    unit,
 )
 
 CANDIDATES, TRIAL, BAND = 32, 256, 0.25
@@ -96,23 +96,18 @@ def held_out_tasks(key: Array, of: Language) -> TextTask:
     return jax.vmap(chosen)(jnp.arange(len(HELD_OUT)), families, jnp.stack(labels), classes, alphas)
 
 
-def class_scores(of: Language, task: TextTask, words: Array, sharpness: ArrayLike = SHARPNESS) -> Array:
+def class_scores(of: Language, task: TextTask, words: Array) -> Array:
     """Log-probabilities of sentences (I, 4) under each class: (I, 5), -inf after the last class.
 
     Their argmax is the Bayes answer. Of ``pair`` tasks the direction of the first half is not known; it is
     averaged over ``DIRECTIONS`` fixed ones, and the orthogonal direction of the third class over one for each.
     """
-    known = _log_probability(of, task.directions, words, sharpness)
-    first, other = unit(jax.random.normal(jax.random.key(1), (2, DIRECTIONS, MEANING)))
-    orthogonal = unit(other - (other * first).sum(-1, keepdims=True) * first)
-    half = LENGTH // 2
+    known = _log_probability(of, task.directions, words)
+    first, orthogonal = right_angles(jax.random.key(1), DIRECTIONS)
     seconds = jnp.stack([first, -first, orthogonal, first, first])
-    halves = jnp.stack([jnp.broadcast_to(first[None], seconds.shape)] * half + [seconds] * half, axis=2)
-    unknown = jax.nn.logsumexp(
-        _log_probability(of, halves.reshape(-1, LENGTH, MEANING), words, sharpness).reshape(len(words), 5, -1), axis=-1
-    )
-    scores = jnp.where(task.pair, unknown, known)
-    return jnp.where(jnp.arange(5)[None] < task.classes, scores, -jnp.inf)
+    pairs = halves(jnp.broadcast_to(first[None], seconds.shape), seconds, axis=2).reshape(-1, LENGTH, MEANING)
+    unknown = jax.nn.logsumexp(_log_probability(of, pairs, words).reshape(len(words), CLASSES, -1), axis=-1)
+    return _of_classes(task, jnp.where(task.pair, unknown, known))
 
 
 def ceiling_accuracy(key: Array, of: Language, task: TextTask, count: int = SENTENCES) -> Array:
@@ -133,12 +128,16 @@ def meaning_only_accuracy(key: Array, of: Language, task: TextTask, count: int =
     """
     words, classes = sentences(key, of, task, count)
     still = jnp.broadcast_to(of.labels[task.labels][:, None], (CLASSES, LENGTH, MEANING))
-    scores = _log_probability(of, still, words, SHARPNESS)
-    return (jnp.where(jnp.arange(CLASSES)[None] < task.classes, scores, -jnp.inf).argmax(-1) == classes).mean()
+    return (_of_classes(task, _log_probability(of, still, words)).argmax(-1) == classes).mean()
 
 
-def _log_probability(of: Language, directions: Array, words: Array, sharpness: ArrayLike) -> Array:
+def _of_classes(task: TextTask, scores: Array) -> Array:
+    """(I, 5) scores, -inf after the last class."""
+    return jnp.where(jnp.arange(CLASSES)[None] < task.classes, scores, -jnp.inf)
+
+
+def _log_probability(of: Language, directions: Array, words: Array) -> Array:
     """(I, C) of sentences (I, 4) under directions (C, 4, 4)."""
-    by_word = jax.nn.log_softmax(sharpness * jnp.einsum("cld,wd->clw", directions, of.words), axis=-1)
+    by_word = jax.nn.log_softmax(SHARPNESS * jnp.einsum("cld,wd->clw", directions, of.words), axis=-1)
     chosen = jnp.take_along_axis(by_word[None], words[:, None, :, None], axis=-1)[..., 0]
     return chosen.sum(-1)

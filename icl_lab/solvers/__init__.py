@@ -12,14 +12,7 @@ from icl_lab.solvers.adaptive import (
     softmax_regression,
     with_intercept,
 )
-from icl_lab.solvers.finetuning import (
-    Finetuned,
-    finetune,
-    random_update,
-    trained_embeddings,
-    untrained,
-    update_norms,
-)
+from icl_lab.solvers.finetuning import Finetuned, finetune, random_update, trained_embeddings, untrained, update_norms
 from icl_lab.solvers.gradient import averaging, gd_plus_plus, gradient_descent, trace_normalised_gradient_descent
 from icl_lab.solvers.heavy_ball import heavy_ball
 from icl_lab.solvers.in_order import leaky_lms, lms, recursive_least_squares
@@ -31,12 +24,7 @@ from icl_lab.solvers.iterative import (
     newton,
     preconditioned_gradient_descent,
 )
-from icl_lab.solvers.kernel import (
-    feature_kernel,
-    functional_gradient_descent,
-    kernel_smoothing,
-    nearest_neighbours,
-)
+from icl_lab.solvers.kernel import feature_kernel, functional_gradient_descent, kernel_smoothing, nearest_neighbours
 from icl_lab.solvers.least_squares import least_squares, ridge, weighted_ridge
 from icl_lab.solvers.logistic import effective_draws, logistic_bayes, logistic_gradient_descent, logistic_map
 from icl_lab.solvers.robust import huber_regression, median_regression

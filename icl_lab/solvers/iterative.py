@@ -170,11 +170,7 @@ def gradient_flow(time: ArrayLike) -> Learner:
       ValueError: for a time that is not one number.
     """
     check_number("time", time, scalar=True)
-
-    def solve(s: Array, b: Array) -> Array:
-        return _flow(s, b, jnp.asarray(time, s.dtype))
-
-    return _of_moments(solve, dual=True)
+    return _of_moments(lambda s, b: _flow(s, b, jnp.asarray(time, s.dtype)), dual=True)
 
 
 @jax.custom_jvp

@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
 from icl_lab.prompts.regression import linear_regression
-from icl_lab.theory.gradient_descent.descent import descend
 from icl_lab.theory.gradient_descent.gd_plus_plus import eigenvalue_density, residual_factor
 
 Floats = NDArray[np.float64]
@@ -174,10 +174,56 @@ def tune_gd_plus_plus(
         first.append(np.stack([tied.learning_rates / context_length, tied.gammas]) * unit)
     rng = np.random.default_rng(seed)
     around = [first[-1] * np.exp(rng.normal(size=first[-1].shape)) for _ in range(starts - len(first))]
-    minima = [descend(start, box, steps, nodes, weights) / unit for start in first + around]
+    minima = [_descend(start, box, steps, nodes, weights) / unit for start in first + around]
     pairs = [(rates * context_length, gammas if shared else np.append(gammas[:-1], 0)) for rates, gammas in minima]
     losses = [_judged(choosing, *pair, **setting).loss for pair in pairs]
     return _judged(held_out, *pairs[int(np.argmin(losses))], **setting)
+
+
+def _descend(start: Floats, box: tuple[float, float], steps: int, nodes: Floats, weights: Floats) -> Floats:
+    """Local minimum (2, K) of the logarithm of ``sum(weights * r_K(nodes)^2)``, by L-BFGS-B.
+
+    GD++ of von Oswald et al. 2022, A.10; r_K is ``residual_factor``.
+
+    Args:
+      start: eta_k / N and gamma_k, (2, K), or (2, 1) where the layers share them. Clipped to the box.
+      box: their largest values; the smallest are zero.
+      steps: K.
+      nodes: (C,) eigenvalues.
+      weights: (C,) their weights, which sum to one.
+    """
+    from scipy.optimize import minimize
+
+    limits = np.broadcast_to(np.array(box)[:, None], start.shape)
+    with jax.enable_x64(True):
+        density = jnp.asarray(nodes), jnp.asarray(weights)
+
+        def objective(flat: Floats) -> tuple[float, Floats]:
+            value, slope = _log_loss(jnp.asarray(flat.reshape(start.shape)), *density, steps)
+            if not (np.isfinite(value) and np.all(np.isfinite(slope))):
+                return 1e3, np.zeros_like(flat)  # overflow: the line search comes back
+            return float(value), np.asarray(slope).ravel()
+
+        minimum = minimize(
+            objective,
+            np.minimum(start, limits).ravel(),
+            jac=True,
+            bounds=[(0, limit) for limit in limits.ravel()],
+            method="L-BFGS-B",
+            options={"maxiter": 1000},
+        )
+    return np.broadcast_to(minimum.x.reshape(start.shape), (2, steps))
+
+
+@partial(jax.jit, static_argnames="steps")
+def _log_loss(parameters: Array, nodes: Array, weights: Array, steps: int) -> tuple[Array, Array]:
+    """Logarithm of the mean of r_K^2 and its gradient with respect to (eta_k / N, gamma_k), (2, K) or (2, 1)."""
+
+    def value(parameters: Array) -> Array:
+        rates, gammas = jnp.broadcast_to(parameters, (2, steps))
+        return jnp.log(jnp.sum(weights * residual_factor(nodes, rates, gammas) ** 2))
+
+    return jax.value_and_grad(value)(parameters)
 
 
 def _judged(eigenvalues: Floats, learning_rates: Floats, gammas: Floats, **setting) -> TunedSolver:

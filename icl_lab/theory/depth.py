@@ -18,7 +18,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icl_lab.prompts.tracing import check_number, check_sizes
+from icl_lab.prompts.tracing import check_number, check_sizes, whole
 
 Floats = NDArray[np.float64]
 Spectrum = tuple[Floats, Floats]
@@ -55,7 +55,7 @@ def gram_spectrum(context_length: int, input_size: int, degree: int) -> Spectrum
     Its Jacobi matrix comes from ``gram_moments`` by Chebyshev's algorithm in fractions (Gautschi 2004, section 2.1).
     L layers of gradient descent need the degree 2L. ValueError for sizes N, D or a degree below 1.
     """
-    count = check_sizes(degree=degree)[0] // 2 + 1
+    count = whole("degree", degree) // 2 + 1
     moments = gram_moments(context_length, input_size, 2 * count - 1)
     before, now = [Fraction(0)] * (2 * count), moments
     centres, sizes = [moments[1]], [Fraction(1)]
@@ -77,7 +77,7 @@ def marchenko_pastur(ratio: float, degree: int) -> Spectrum:
     is that of 2 - 2 x for x of density (1 + x) (1 - x^2)^(-1/2) / pi, looped ones have the rate 1/2 at every depth and
     leave E x^(2L) = binom(2L, L) / 4^L. ValueError for a ratio that is not positive or a degree below 1.
     """
-    count = check_sizes(degree=degree)[0] // 2 + 1
+    count = whole("degree", degree) // 2 + 1
     check_number("ratio", ratio, above=0)
     return _gauss(np.append(1.0, np.full(count - 1, 1 + 1 / ratio)), np.full(count - 1, ratio**-0.5))
 
@@ -94,7 +94,7 @@ def power_spectrum(modes: int, decay: float, task_decay: float) -> Spectrum:
     l above L^-(2 + decay). (On a continuous law they reach L^-2 only.) ValueError for no mode, or an exponent that is
     not positive.
     """
-    (modes,) = check_sizes(modes=modes)
+    modes = whole("modes", modes)
     check_number("decay", decay, above=0)
     check_number("task_decay", task_decay, above=0)
     k = np.arange(1.0, modes + 1)
@@ -146,7 +146,7 @@ def looped_rate(layers: int, spectrum: Spectrum) -> float:
     """
     from scipy.optimize import brentq  # scipy takes long to import
 
-    (layers,), (nodes, weights) = check_sizes(layers=layers), spectrum
+    layers, (nodes, weights) = whole("layers", layers), spectrum
     slope, high = lambda a: (1 - a * nodes) ** (2 * layers - 1) @ (weights * nodes), 1 / nodes.max()
     while slope(high) > 0:  # from 1 / min l, where it is negative, powers would overflow
         high *= 2
@@ -160,7 +160,7 @@ def free_rates(layers: int, spectrum: Spectrum) -> Floats:
     and all different, so that this minimum is one over rates, in any order. By Lanczos's algorithm. ValueError for no
     layer, or at least as many as there are nodes above 0.
     """
-    (layers,), (nodes, weights) = check_sizes(layers=layers), spectrum
+    layers, (nodes, weights) = whole("layers", layers), spectrum
     _fewer(layers, nodes[nodes > 0], " above 0")
     centres, off = _lanczos((nodes, weights * nodes), layers)
     return 1 / np.linalg.eigvalsh(_tridiagonal(centres, off[:-1]))
@@ -173,8 +173,8 @@ def free_errors(layers: int, spectrum: Spectrum) -> Floats:
     so Schwarz's inequality gives it. By Lanczos's algorithm, in time L^2 nodes and memory L nodes, for millions of
     them. ValueError for no layer, or at least as many as there are nodes.
     """
-    (layers,), (nodes, _) = check_sizes(layers=layers), spectrum
-    _fewer(layers, nodes)
+    layers = whole("layers", layers)
+    _fewer(layers, spectrum[0])
     centres, off = _lanczos(spectrum, layers)
     values = [1.0, -centres[0] / off[0]]
     for j in range(1, layers):

@@ -42,7 +42,9 @@ def lms_errors(
     Raises:
       ValueError: naming the argument that is not allowed.
     """
-    d, b = input_size, _rates(rates)
+    d, b = input_size, np.asarray(rates, np.float64)
+    if b.ndim != 1 or not b.size or not np.isfinite(b).all():
+        raise ValueError(f"rates must be finite, one an example (N,), got shape {b.shape}")
     _check(input_size, label_noise, walk)
     if normalised:
         if momentum:
@@ -131,13 +133,6 @@ def tracking(input_size: int, label_noise: float, walk: float) -> tuple[float, f
     c, s, q = input_size + 2, label_noise**2, walk
     rate = 2 * q / (c * q + math.sqrt((c * q) ** 2 + 4 * s * q))  # the same, without a difference of near numbers
     return rate, input_size * (rate**2 * s + q) / (2 * rate - c * rate**2)
-
-
-def _rates(rates: ArrayLike) -> Floats:
-    array = np.asarray(rates, np.float64)
-    if array.ndim != 1 or not array.size or not np.isfinite(array).all():
-        raise ValueError(f"rates must be finite, one an example (N,), got shape {array.shape}")
-    return array
 
 
 def _check(input_size: int, label_noise: float, walk: float) -> None:

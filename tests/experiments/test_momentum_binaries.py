@@ -21,7 +21,7 @@ from icl_lab.fast import batch_learner
 from icl_lab.lab.claims import HOLDS, NOT_JUDGED, NOT_REACHED, NotRun, judge
 from icl_lab.lab.records import Record
 from icl_lab.models import LinearSelfAttention, folded_weights
-from icl_lab.models.attention import linear_pattern, momentum_attention, momentum_pattern, recent_pattern
+from icl_lab.models.attention import linear_pattern, momentum_pattern, recent_pattern
 from icl_lab.models.language import language_logits
 from icl_lab.prompts import linear_regression
 
@@ -70,8 +70,8 @@ def test_layers_are_momentum_attention_one_after_the_other():
     for one, tokens in zip(found, alternating_tokens(prompts(n, d))):
         for layer in range(2):
             context = tokens[:-1]
-            pattern = linear_pattern(tokens @ a[layer, 0], context)
-            tokens = tokens + momentum_attention(pattern, context, eta) @ b[layer, 0]
+            pattern = linear_pattern(tokens @ a[layer, 0], context) + momentum_pattern(2 * n + 1, eta, keys=2 * n)
+            tokens = tokens + pattern @ context @ b[layer, 0]
         np.testing.assert_allclose(one, -tokens[-1, -1:], rtol=1e-4, atol=1e-6)
 
 

@@ -38,10 +38,13 @@ from numpy.typing import ArrayLike
 
 from icl_lab.theory.arguments import Matrix, check_length, checked_covariance, checked_matrix
 from icl_lab.theory.linear_attention.closed_forms import gamma, optimum
-from icl_lab.theory.linear_attention.prompt_moments import Polynomial, combined, evaluate, mean_of_chains
+from icl_lab.theory.linear_attention.prompt_moments import Chain, Polynomial, combined, evaluate, mean_of_chains
 
 REFRESHED = 0.02  # relative change of the weights after which ``mean_field`` computes the noise anew
 NEAR_EDGE = 0.999  # share of the edge at which ``mean_field`` keeps the noise of u21, to leave it finite
+
+PREDICTION = ("w", "S", "A", "q")
+"""h^T A x_q as a chain."""
 
 
 def gradient_moments(
@@ -177,6 +180,13 @@ def _label_noise(rate: float, h: np.ndarray, growth: np.ndarray) -> np.ndarray:
     return np.linalg.solve(np.diag(h) - rate / 2 * growth, h)
 
 
+def with_squared_error(*chains: Chain) -> Polynomial:
+    """Mean of a product of chains times the squared error of one prompt."""
+    answer = ("w", "q")
+    pairs = ((PREDICTION, PREDICTION), (PREDICTION, answer), (answer, answer))
+    return combined(*((factor, 0, mean_of_chains(*pair, *chains)) for factor, pair in zip((1, -2, 1), pairs)))
+
+
 def _moments(a: Matrix, lam: Matrix, n: float, f: Matrix) -> tuple[float, float]:
     r, q = _polynomials()
     return evaluate(r, n, L=lam, A=a), evaluate(q, n, L=lam, A=a, F=f)
@@ -185,18 +195,12 @@ def _moments(a: Matrix, lam: Matrix, n: float, f: Matrix) -> tuple[float, float]
 @functools.cache
 def _polynomials() -> tuple[Polynomial, Polynomial]:
     """R and Q of ``gradient_moments``."""
-    z, y = ("w", "S", "A", "q"), ("w", "q")  # e = z - y
-
-    def with_squared_error(*chains: tuple[str, ...]) -> Polynomial:
-        means = (mean_of_chains(*pair, *chains) for pair in ((z, z), (z, y), (y, y)))
-        return combined(*((factor, 0, mean) for factor, mean in zip((1, -2, 1), means)))
-
     bent = ("q", "A", "q")
     r = combined(
         (1, 0, with_squared_error(("q", "T", "S", "S", "A", "q"))),
         (2, -1, with_squared_error(("q", "S", "A", "q"), bent)),
         (1, -2, with_squared_error(bent, bent, ("q", "q"))),
-        (1, 0, with_squared_error(z, z)),
+        (1, 0, with_squared_error(PREDICTION, PREDICTION)),
     )
     q = combined(
         (1, 0, with_squared_error(("w", "S", "S", "w"), ("q", "q"))),

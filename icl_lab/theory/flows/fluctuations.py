@@ -28,9 +28,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from icl_lab.theory.arguments import Matrix, check_length, checked_covariance
-from icl_lab.theory.flows.balance import quiet_scale
+from icl_lab.theory.flows.balance import PREDICTION, quiet_scale, with_squared_error
 from icl_lab.theory.linear_attention.closed_forms import gamma
-from icl_lab.theory.linear_attention.prompt_moments import Chain, Polynomial, combined, evaluate, mean_of_chains
+from icl_lab.theory.linear_attention.prompt_moments import Polynomial, combined, evaluate, mean_of_chains
 
 
 class Moments(NamedTuple):
@@ -78,19 +78,13 @@ def optimum_moments(covariance: ArrayLike, context_length: int) -> Moments:
 @functools.cache
 def _polynomials(squared: bool) -> dict[str, Polynomial]:
     """E J J^T, or with e^2, of u ("u"), U11 ("1"), u12 ("r") and u21 ("k"); F and G pick entries."""
-    z, y, label, bent = ("w", "S", "A", "q"), ("w", "q"), ("w", "S", "w"), ("q", "A", "q")  # e = z - y
-
-    def mean(*chains: Chain) -> Polynomial:
-        if not squared:
-            return mean_of_chains(*chains)
-        pairs = zip((1, -2, 1), ((z, z), (z, y), (y, y)))
-        return combined(*((factor, 0, mean_of_chains(*pair, *chains)) for factor, pair in pairs))
-
+    mean = with_squared_error if squared else mean_of_chains
+    label, bent = ("w", "S", "w"), ("q", "A", "q")
     one, other, query = ("w", "S", "F", "q"), ("w", "S", "G", "q"), ("q", "F", "q")
     turned = ("q", "F", "S", "A", "q")
     return {
-        "uu": mean(z, z),
-        "u1": mean(z, one),
+        "uu": mean(PREDICTION, PREDICTION),
+        "u1": mean(PREDICTION, one),
         "11": mean(one, other),
         "apart": mean(("w", "S", "F", "S", "w"), ("q", "G", "q")),
         "rr": combined(

@@ -117,8 +117,7 @@ def gradient_flow(
     turned = {name: turn(value, bases, kind.shapes[name]) for name, value in arrays.items()}
     with jax.enable_x64(True):
         program = _program(PARAMETRISATIONS.index(kind), solver, max_steps)
-        distribution = Law(*(jnp.asarray(_padded(value)) for value in (spectra, lengths)))
-        starts = {name: jnp.asarray(_padded(value)) for name, value in turned.items()}, distribution
+        starts = dict(zip(turned, padded(64, *turned.values()))), Law(*padded(64, spectra, lengths))
         results = _on_every_core(lambda first, last: program(starts, first, last, output, rtol, atol), members)
     path, loss, gradient, curvature, steps, reached = results
     if not reached.all():
@@ -212,12 +211,12 @@ def _program(kind: int, solver: str, max_steps: int):
     return jax.jit(members)
 
 
-def _padded(value: Matrix) -> Matrix:
-    """Members up to the next of 64, 256, 1024 ...: so many share one compiled program."""
-    capacity = 64
-    while capacity < len(value):
+def padded(capacity: int, *values: Matrix) -> list[Array]:
+    """Members up to ``capacity``, or as often four times that as needed: so many share one compiled program."""
+    while capacity < len(values[0]):
         capacity *= 4
-    return np.concatenate([value, np.repeat(value[-1:], capacity - len(value), axis=0)])
+    missing = capacity - len(values[0])
+    return [jnp.asarray(np.concatenate([value, np.repeat(value[-1:], missing, axis=0)])) for value in values]
 
 
 def _curvature(params: dict[str, Array], distribution: Law, slope) -> Array:

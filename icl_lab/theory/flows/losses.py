@@ -113,10 +113,9 @@ def eigenbases(covariance: ArrayLike, members: int, size: int) -> tuple[Matrix, 
     if stack.shape[0] not in (1, members):
         raise ValueError(f"covariance must be (D, D) or one for each of {members} members, got shape {given.shape}")
     values, vectors = np.linalg.eigh(np.stack([checked_covariance(one, "covariance", size=size) for one in stack]))
-    order = slice(None, None, -1)
     return (
-        np.broadcast_to(values[:, order], (members, size)),
-        np.broadcast_to(vectors[:, :, order], (members, size, size)),
+        np.broadcast_to(values[:, ::-1], (members, size)),
+        np.broadcast_to(vectors[:, :, ::-1], (members, size, size)),
     )
 
 
@@ -124,7 +123,7 @@ def turn(value: Matrix, bases: Matrix, letters: str) -> Matrix:
     """Each axis of size D times the member's basis: coordinates in the columns of ``bases``."""
     for axis, letter in enumerate(letters, start=1):
         if letter == "d":
-            moved = np.moveaxis(value, axis, -1).reshape(len(bases), -1, bases.shape[1]) @ bases
-            shape = np.moveaxis(value, axis, -1).shape
-            value = np.moveaxis(moved.reshape(shape), -1, axis)
+            last = np.moveaxis(value, axis, -1)
+            turned = last.reshape(len(bases), -1, bases.shape[1]) @ bases
+            value = np.moveaxis(turned.reshape(last.shape), -1, axis)
     return value

@@ -128,12 +128,11 @@ def random_covariance_risk(
     a = checked_stack(a, "a", moments.shape[1])
     check_noise(label_noise)
     diagonal = np.diagonal(a, axis1=-2, axis2=-1)
+    seen, norm = _of_query(query_moments, moments)
     if query_moments is None:
-        zeta, seen, norm = _weights(moments, test_length, label_noise**2), moments[1], moments[0]
+        zeta = _weights(moments, test_length, label_noise**2)
     else:
-        norm = _query(query_moments, moments)
         zeta = _context_weights(moments, test_length, label_noise**2)[:, None] * norm[None, :]
-        seen = moments[0] * norm
     return (zeta * a**2).sum((-2, -1)) - 2 * diagonal @ seen + norm.sum()
 
 
@@ -158,10 +157,8 @@ def regression_slope(a: ArrayLike, moments: ArrayLike, query_moments: ArrayLike 
     """
     moments = _checked(moments)
     diagonal = np.diagonal(checked_stack(a, "a", moments.shape[1]), axis1=-2, axis2=-1)
-    if query_moments is None:
-        return diagonal @ moments[1] / moments[0].sum()
-    query = _query(query_moments, moments)
-    return diagonal @ (moments[0] * query) / query.sum()
+    seen, norm = _of_query(query_moments, moments)
+    return diagonal @ seen / norm.sum()
 
 
 def expected_variance(x: ArrayLike) -> np.ndarray:
@@ -234,9 +231,11 @@ def _checked(moments: ArrayLike, name: str = "moments") -> Matrix:
     return moments
 
 
-def _query(query_moments: ArrayLike, moments: Matrix) -> Matrix:
-    """(D,) E lam_i of the query."""
+def _of_query(query_moments: ArrayLike | None, moments: Matrix) -> tuple[Matrix, Matrix]:
+    """(D,) E lam_i lam'_i and E lam'_i of the query's variances lam', which for None are those of the context."""
+    if query_moments is None:
+        return moments[1], moments[0]
     query = _checked(query_moments, "query_moments")
     if query.shape != moments.shape:
         raise ValueError(f"query_moments must be {moments.shape} as moments, got {query.shape}")
-    return query[0]
+    return moments[0] * query[0], query[0]

@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
+from icl_lab.theory.flows.gradient_flow import padded
 from icl_lab.theory.nested_logits.loss import check_form, check_sizes, checked_logits, loss_of, room
 
 Floats = NDArray[np.float64]
@@ -55,7 +56,7 @@ def nested_logit_flow(
     if output.ndim != 1 or not np.isfinite(output).all() or output[0] < 0 or np.any(np.diff(output) <= 0):
         raise ValueError(f"times must be finite and increase from 0 on, got {times!r}")
     with jax.enable_x64(True):
-        results = _paths(form, room(form, int(n.max())))(*_padded(8, starts, n, count), output)
+        results = _paths(form, room(form, int(n.max())))(*padded(8, starts, n, count), output)
     path, loss, gradient, reached = (value[: len(n)] for value in jax.device_get(results))
     if not reached.all():
         raise RuntimeError(f"flows {np.flatnonzero(~reached).tolist()} did not reach time {output[-1]:g}")
@@ -92,7 +93,7 @@ def escape_time(
         raise ValueError(f"level and horizon must be positive, got {level!r} and {horizon!r}")
     starts, n, count = _checked(start, context_length, labels, form, len(levels))
     with jax.enable_x64(True):
-        arguments = _padded(64, starts, n, count, np.broadcast_to(levels, n.shape))
+        arguments = padded(64, starts, n, count, np.broadcast_to(levels, n.shape))
         results = _events(form, room(form, int(n.max())))(*arguments, jnp.float64(horizon))
     time, escaped, failed = (value[: len(n)] for value in jax.device_get(results))
     if failed.any():
@@ -133,14 +134,6 @@ def _checked(
         check_sizes(*pair)
     lengths, counts = (np.broadcast_to(size, members) for size in sizes)
     return np.broadcast_to(starts, (*members, 3)), lengths, counts
-
-
-def _padded(capacity: int, *values: Floats) -> list[Array]:
-    """Members up to ``capacity``, or as often four times that as needed: so many share one compiled program."""
-    while capacity < len(values[0]):
-        capacity *= 4
-    missing = capacity - len(values[0])
-    return [jnp.asarray(np.concatenate([value, np.repeat(value[-1:], missing, axis=0)])) for value in values]
 
 
 def _velocity(form: str, pairs: int):
