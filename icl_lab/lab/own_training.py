@@ -142,9 +142,7 @@ class _Snapshots:
     What ``goes_on`` is a finished training: without the state with which it ended no more steps can be taken.
     """
 
-    def __init__(
-        self, checkpoint: Checkpoint, folder: Path, planned: Training, about: int, kind: str, goes_on: bool
-    ):
+    def __init__(self, checkpoint: Checkpoint, folder: Path, planned: Training, about: int, kind: str, goes_on: bool):
         self.checkpoint, self.folder, self.kind, self.goes_on = checkpoint, folder, kind, goes_on
         self.every = planned.measure_every or planned.steps
         self.stride = max(1, round(planned.steps / self.every / about)) if about else 0
