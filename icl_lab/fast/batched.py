@@ -40,8 +40,14 @@ def batch_learner(network: Transformer, params: dict, layout: Layout | None = No
     if not isinstance(network, Transformer):
         raise ValueError(f"{type(network).__name__} is no Transformer: use jax.vmap(learner(network, params, layout))")
     learner(network, params, layout)  # which refuses what is wrong
-    name = f"batch_learner({type(network).__name__})"
-    return called(lambda prompts: _predictions(network, params, prompts, layout or joint_layout()), name)
+    encoding = layout or joint_layout()
+
+    def predictions(prompts: Prompt) -> Array:
+        check_prompts(prompts)
+        check_network(network, encoding, prompts)
+        return _fast(network, params, prompts, encoding)
+
+    return called(predictions, f"batch_learner({type(network).__name__})")
 
 
 def check_network(network: Transformer, layout: Layout, prompts: Prompt) -> None:
@@ -70,12 +76,6 @@ def _first_layers(network: Transformer, layers: int, attention: str) -> Transfor
     layers = min(network.layers, layers)
     sizes: Any = {name: value[:layers] for name in BY_LAYER if isinstance(value := getattr(network, name), tuple)}
     return network.clone(layers=layers, attention=attention, **sizes)
-
-
-def _predictions(network: Transformer, params: dict, prompts: Prompt, layout: Layout) -> Array:
-    check_prompts(prompts)
-    check_network(network, layout, prompts)
-    return _fast(network, params, prompts, layout)
 
 
 def _fast(network: Transformer, params: dict, prompts: Prompt, layout: Layout) -> Array:

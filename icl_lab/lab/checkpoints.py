@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import io
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -10,19 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from icl_lab.lab import stopping
 from icl_lab.lab.provenance import changed, other_settings
 from icl_lab.lab.record import RecordError
-from icl_lab.lab.records import as_json, read_json, set_aside, unzipped, write_atomically
+from icl_lab.lab.records import as_json, npz, read_json, set_aside, unzipped, write_atomically
 from icl_lab.training import processes
 
 CURRENT, NEXT = "current", "next"
 OF = "of.json"  # the run that these checkpoints are of: experiment, config, precision, whether it is done over again
 INSTEAD = "choose another --outdir, or --overwrite it"
 """What a person may do whose folder holds something else."""
-FORMAT = 1
+FORMAT = 2
 """Number of this form of checkpoints; a file of another one is not used."""
 log = logging.getLogger("icl_lab")
 
@@ -151,18 +149,14 @@ def remove(folder: Path) -> None:
 def _packed(tree: dict[str, Any]) -> bytes:
     """An npz of the leaves of the state, in their order whatever code its structure is, and of the metrics by name.
 
-    Types that NumPy does not have (PRNG keys, bfloat16) are in the names.
+    Of PRNG keys the kind is in the names.
     """
+    leaves = {f"state/{i:04d}": leaf for i, leaf in enumerate(jax.tree.leaves(tree["state"]))}
     named: dict[str, Any] = {}
-    state = {f"state/{i:04d}": leaf for i, leaf in enumerate(jax.tree.leaves(tree["state"]))}
-    for name, array in (state | {f"metrics/{name}": array for name, array in tree["metrics"].items()}).items():
-        if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
-            named[f"key {jax.random.key_impl(array)}|{name}"] = jax.random.key_data(array)
-        else:
-            named[f"{array.dtype if array.dtype.isbuiltin == 2 else ''}|{name}"] = array
-    file = io.BytesIO()
-    np.savez(file, allow_pickle=False, **named)
-    return file.getvalue()
+    for name, leaf in (leaves | {f"metrics/{name}": array for name, array in tree["metrics"].items()}).items():
+        kind = jax.random.key_impl(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else ""
+        named[f"{kind}|{name}"] = jax.random.key_data(leaf) if kind else leaf
+    return npz(named, compressed=False)
 
 
 def _unpacked(content: bytes, like: dict[str, Any]) -> dict[str, Any]:
@@ -170,10 +164,7 @@ def _unpacked(content: bytes, like: dict[str, Any]) -> dict[str, Any]:
     named: dict[str, Any] = {}
     for stored, array in unzipped(content).items():
         kind, _, name = stored.partition("|")
-        if kind.startswith("key "):
-            named[name] = jax.random.wrap_key_data(jax.numpy.asarray(array), impl=kind.removeprefix("key "))
-        else:
-            named[name] = array.view(kind) if kind else array
+        named[name] = jax.random.wrap_key_data(jax.numpy.asarray(array), impl=kind) if kind else array
     leaves = [leaf for name, leaf in sorted(named.items()) if name.startswith("state/")]
     expected, structure = jax.tree.flatten(like["state"])
     if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(leaf.shape, leaf.dtype) for leaf in expected]:

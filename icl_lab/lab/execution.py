@@ -13,7 +13,6 @@ import jax
 from rich.progress import Progress
 
 from icl_lab.lab import accepted, checkpoints, flags, provenance, records, style
-from icl_lab.lab.axes import checked
 from icl_lab.lab.experiment import PRINTED, Experiment
 from icl_lab.lab.record import Record, RecordError, flat, in_single
 from icl_lab.lab.session import Session
@@ -86,8 +85,7 @@ def execute(
             metrics = json.loads(json.dumps(metrics, default=lambda number: number.tolist()))  # numpy's too
             record = Record(experiment.name, label, plain, metrics, arrays, origin, params=flat(params))
         try:
-            axes = checked(experiment.axes_of(record.arrays, plain), record.arrays, config.members)
-            record = dataclasses.replace(record, axes=axes)
+            record = dataclasses.replace(record, axes=experiment.axes_of(record.arrays, plain))
             ledger = experiment.judged(record)
         except Exception:
             if ran:  # wrong axes or a wrong claim lose no run: the next one finds it finished

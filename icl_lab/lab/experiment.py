@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from icl_lab.lab import constraints, flags
-from icl_lab.lab.axes import Axes
 from icl_lab.lab.claims import Claim, judge
 from icl_lab.lab.constraints import Constraint
 from icl_lab.lab.provenance import loaded, source_version
-from icl_lab.lab.quantities import Quantity, axes_of
-from icl_lab.lab.record import Record
+from icl_lab.lab.quantities import Quantity, axes_of, check_axes
+from icl_lab.lab.record import Axes, Record
 from icl_lab.lab.style import Figure
 from icl_lab.lab.trainings import Fits, Table, Yield, collected
 from icl_lab.training import effort
@@ -159,13 +158,15 @@ class Experiment:
         """Digest of the sources that decide its numbers (``provenance.source_version``)."""
         return source_version(self.module, [f"experiments.{name}" for name in self.reads])
 
-    def axes_of(self, names: Iterable[str], config: Mapping[str, Any]) -> dict[str, Axes]:
+    def axes_of(self, arrays: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> dict[str, Axes]:
         """The axes of every array, by its name.
 
         Raises:
-          AxesError: for a name of no quantity, or of two.
+          AxesError: for a name of no quantity, or of two, and for an array whose shape is another one.
         """
-        return axes_of(self.quantities, names, config)
+        axes = axes_of(self.quantities, arrays, config)
+        check_axes(axes, arrays, config["members"])
+        return axes
 
     def left_out(self, config: Mapping[str, Any]) -> set[str]:
         """Patterns of the names of arrays that runs of a preset have and those of this configuration have not.

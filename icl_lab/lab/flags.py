@@ -37,14 +37,8 @@ def setting(
     (``arguments``) unless ``argument`` is False: it decides shapes or operations, or is rounded better as a constant
     (1 - b2). In a ``path`` of a command line, ``~`` is the user's folder.
     """
-    bounds = {"at_least": at_least, "above": above, "at_most": at_most}
-    metadata = {
-        "about": about,
-        "choices": tuple(choices) if choices else None,
-        "argument": argument,
-        "path": path,
-        **bounds,
-    }
+    metadata = {"about": about, "choices": tuple(choices) if choices else None, "argument": argument, "path": path}
+    metadata |= {"at_least": at_least, "above": above, "at_most": at_most}
     return dataclasses.field(default=default, metadata=metadata)
 
 

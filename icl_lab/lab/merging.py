@@ -63,16 +63,17 @@ def merged(grid: Grid, cells: Sequence[Record], seconds: float = 0.0) -> Record:
       these are ``given``) with estimate, interval and number of members of what claims are about; ``cells``, metrics of
       each; and ``varied``, the setting of each. Arrays are those of the cells, as ``<cell>/<name>``.
     """
-    named = {run.folder.name: record for run, record in zip(grid.runs(), cells, strict=True)}
+    runs = grid.runs()
+    named = {run.folder.name: record for run, record in zip(runs, cells, strict=True)}
+    varied = {run.folder.name: {name: flags.plain(value) for name, value in run.setting.items()} for run in runs}
     pools: dict[str, tuple[dict, list[Record]]] = {}
-    for run, record in zip(grid.runs(), cells):
-        pooled = () if grid.experiment.given else ("seed",)
-        setting = {name: flags.plain(value) for name, value in run.setting.items() if name not in pooled}
+    for cell, record in named.items():
+        setting = {name: value for name, value in varied[cell].items() if grid.experiment.given or name != "seed"}
         pools.setdefault(digest(setting), (setting, []))[1].append(record)
     metrics = {
         "settings": [{"setting": of, "claims": _of_claims(grid.experiment, pool)} for of, pool in pools.values()],
         "cells": {name: dict(record.metrics) for name, record in named.items()},
-        "varied": {run.folder.name: {name: flags.plain(v) for name, v in run.setting.items()} for run in grid.runs()},
+        "varied": varied,
     }
     made_by = {name: {key: record.provenance.get(key) for key in OF_A_CELL} for name, record in named.items()}
     if odd := accepted.differing_origins(cells):

@@ -122,9 +122,8 @@ def train(
         checkpoints.begin(place, run, over=overwrite, instead=INSTEAD)
         code = code_version(source_version(""))  # of no module: any edit of the laboratory makes a checkpoint stale
         fingerprint = digest([NAME, config, code, jax.default_backend(), checkpoints.FORMAT])
-        kind = Checkpoint if record is None else _RequiredCheckpoint
-        checkpoint = kind(place / STAGE, fingerprint, checkpoint_seconds)
-        snapshots = _Snapshots(checkpoint, place / "kept", planned, keep, keep_dtype)
+        checkpoint = Checkpoint(place / STAGE, fingerprint, checkpoint_seconds)
+        snapshots = _Snapshots(checkpoint, place / "kept", planned, keep, keep_dtype, goes_on=record is not None)
         with stopping.held():
             result = trained.carried_out(planned, call, progress=progress, resume=snapshots, mesh=mesh)
         outcome = own_record.record_of(result.fit, planned, call, config, time.monotonic() - started)
@@ -137,30 +136,24 @@ def train(
         return Keepable(*result)
 
 
-class _RequiredCheckpoint(Checkpoint):
-    """The state with which a finished training ended; without it no more steps can be taken."""
-
-    def load(self, like: Callable[[], Any]) -> Any:
-        """As ``Checkpoint.load``; raises RecordError where there is none."""
-        tree = super().load(like)
-        if tree is None:
-            problem = "keeps no state of its optimizer that could be used here, so it cannot go on"
-            raise RecordError(f"{self.folder.parents[1]} {problem}; allowed is start=icl_lab.load(folder), elsewhere")
-        return tree
-
-
 class _Snapshots:
-    """A place for the state, which also keeps the parameters at some measurements, in a file each."""
+    """A place for the state, which also keeps the parameters at some measurements, in a file each.
 
-    def __init__(self, checkpoint: Checkpoint, folder: Path, planned: Training, about: int, kind: str):
-        self.checkpoint, self.folder, self.kind = checkpoint, folder, kind
+    What ``goes_on`` is a finished training: without the state with which it ended no more steps can be taken.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, folder: Path, planned: Training, about: int, kind: str, goes_on: bool):
+        self.checkpoint, self.folder, self.kind, self.goes_on = checkpoint, folder, kind, goes_on
         self.every = planned.measure_every or planned.steps
         self.stride = max(1, round(planned.steps / self.every / about)) if about else 0
         self.done = 0  # measurements after the first
 
     def load(self, like: Callable[[], Any]) -> Any:
-        """As ``Checkpoint.load``."""
+        """As ``Checkpoint.load``; raises RecordError where a finished training cannot go on."""
         tree = self.checkpoint.load(like)
+        if tree is None and self.goes_on:
+            problem = "keeps no state of its optimizer that could be used here, so it cannot go on"
+            raise RecordError(f"{self.folder.parents[1]} {problem}; allowed is start=icl_lab.load(folder), elsewhere")
         if tree is None:
             self.clear()
             self.done = -1  # the measurement at step 0 is still to be saved

@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from icl_lab.lab.axes import Axes, AxesError
-from icl_lab.lab.record import Record, flat
+from icl_lab.lab.record import Axes, Record, flat
 
 Domain = str | tuple | Callable[[Mapping[str, Any]], Iterable]
 """Values of a place: the field of the configuration that lists them, the values, or a function of its plain mapping."""
 Config = Mapping[str, Any]
+
+
+class AxesError(ValueError):
+    """An array whose axes an experiment does not name, or names wrongly."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,3 +178,21 @@ def axes_of(quantities: Iterable[Quantity], names: Iterable[str], config: Config
             raise AxesError(f"array {name}: is of two quantities, {matches[0][0].name} and {matches[1][0].name}")
         axes[name] = matches[0][0].axes_of(matches[0][1])
     return axes
+
+
+def check_axes(axes: Mapping[str, Axes], arrays: Mapping[str, np.ndarray], members: int) -> None:
+    """Checks that axes, by name of an array, fit the arrays; the axis ``member`` has so many members.
+
+    Raises:
+      AxesError: naming the array that has another number of axes than are named or one of them twice, or in which an
+        axis has another length than elsewhere.
+    """
+    lengths = {"member": (members, "the configuration")}
+    for name, array in arrays.items():
+        names = axes[name]
+        if len(names) != array.ndim or len(set(names)) != len(names):
+            raise AxesError(f"array {name} has shape {array.shape}, but its axes are {', '.join(names) or 'none'}")
+        for axis, length in zip(names, array.shape):
+            expected, where = lengths.setdefault(axis, (length, f"array {name}"))
+            if length != expected:
+                raise AxesError(f"array {name} has length {length} on its axis {axis}, which is {expected} in {where}")

@@ -8,8 +8,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from icl_lab.lab.axes import Axes
 from icl_lab.prompts.naming import shortened
+
+Axes = tuple[str, ...]
+"""Names of the axes of an array; ``member`` is that of a configuration's members."""
 
 
 class RecordError(ValueError):

@@ -219,8 +219,8 @@ def sealed(content: dict[str, Any]) -> dict[str, Any]:
     return content | {"digest": digest(json.loads(as_json(content)))}
 
 
-def npz(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """A compressed npz of the arrays; the same arrays give the same bytes.
+def npz(arrays: Mapping[str, np.ndarray], compressed: bool = True) -> bytes:
+    """An npz of the arrays; the same arrays give the same bytes.
 
     NumPy would forget the name of a type of JAX's (bfloat16): it is that of the one field of such an array.
     """
@@ -229,7 +229,7 @@ def npz(arrays: Mapping[str, np.ndarray]) -> bytes:
         if array.dtype.isbuiltin == 2:  # a type that NumPy was told of
             stored[name] = array.view([(array.dtype.name, f"V{array.itemsize}")])
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **stored)
+    (np.savez_compressed if compressed else np.savez)(buffer, allow_pickle=False, **stored)
     return buffer.getvalue()
 
 

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from icl_lab.models.inspection import Intervention, held
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler, check_sampler
 from icl_lab.prompts.tracing import is_traced
-from icl_lab.training.fitting import Fit, Metrics, Tree, fit
+from icl_lab.training.fitting import Fit, Metrics, Tree
 from icl_lab.training.optimizers import Optimizer, check_kind, of_setting
 from icl_lab.training.plans import Training
 
@@ -200,12 +200,11 @@ def clamped(
     )
 
 
-def fit_clamped(*args: Any, train: Callable[..., Fit] = fit, **options: Any) -> Fit:
+def fit_clamped(*args: Any, **options: Any) -> Fit:
     """``fit`` under an intervention: carries out what ``clamped`` plans, whose arguments these are.
 
     Args:
       args: as ``clamped``.
-      train: ``fit``, or what has its arguments.
       options: as ``clamped``, and of ``fit``: ``resume``, ``progress``, ``mesh``, ``memory_limit``, ``warn``.
 
     Raises:
@@ -213,7 +212,7 @@ def fit_clamped(*args: Any, train: Callable[..., Fit] = fit, **options: Any) -> 
     """
     names = ("resume", "progress", "mesh", "memory_limit", "warn")
     fit_options = {name: options.pop(name) for name in names if name in options}
-    return clamped(*args, **options).carried_out(train, **fit_options)
+    return clamped(*args, **options).carried_out(**fit_options)
 
 
 def _at_step(now: Tree, step: Array) -> Tree:

@@ -59,9 +59,10 @@ def fewer(need: Memory, together: int, limit: float) -> int:
     Raises:
       DoesNotFitError: if nothing is to be gained: one member at a time, or a state of all that alone is too large.
     """
-    what = "what is kept of all members" if need.resident > limit else "training one member at a time"
     if need.resident > limit or together == 1:
-        least = need.resident if need.resident > limit else sum(need)
+        what, least = "training one member at a time", sum(need)
+        if need.resident > limit:
+            what, least = "what is kept of all members", need.resident
         raise DoesNotFitError(
             f"the limit of {limit / GIB:.3g} GiB (--memory_gb) is too low: {what} takes {least / GIB:.3g} GiB on a "
             "device; allowed is more memory, fewer --members or a smaller --batch"

@@ -97,23 +97,10 @@ def train(
     devices: int | Sequence[jax.Device] | None = None,
     **options: Any,
 ) -> Trained:
-    """Trains independent members of one network on fresh tasks, all in one compiled program; keeps nothing.
-
-    Args:
-      network: a ``Transformer`` or another module that ``models.learner`` takes, or a ``Model``.
-      sampler: the task distribution, ``(key, batch) -> Sample``; with ``settings``, ``setting -> sampler``.
-      progress: shows the loss beside a bar, on a terminal and in a notebook (with ipywidgets), else a line a minute.
-      devices: that share the members, or how many of ``jax.devices()``; None: all. They change no number by more than
-        rounding.
-      options: of ``icl_lab.training.training``, which describes all: ``members`` (10), ``steps`` (2000), ``batch``
-        (256), ``learning_rate`` (1e-3) or ``optimizer``, ``layout``, ``seed``, ``settings``, ``objective``, ...
-
-    Returns:
-      The members, with their final parameters and what was measured: ``fit.metrics``, as ``training`` says.
+    """``icl_lab.train``, which describes the arguments, without what it keeps in a folder.
 
     Warns:
-      RuntimeWarning: naming the members whose loss or gradient was not finite; they are stopped before that step
-        (``fit.diverged_at``).
+      RuntimeWarning: naming the members whose loss or gradient was not finite.
 
     Raises:
       TypeError: for an option that ``training`` does not have.

@@ -13,7 +13,6 @@ from experiments.tools import join_members
 from experiments.tools.join_members import joined
 from experiments.zhang_frei_bartlett import nonlinear_transformer
 from icl_lab.lab import FlagError, accepted, flags, records
-from icl_lab.lab.axes import checked
 from icl_lab.lab.record import below
 from icl_lab.lab.records import Record
 from icl_lab.lab.trainings import Fits
@@ -21,10 +20,6 @@ from icl_lab.lab.trainings import Fits
 TASKS = 6
 WHOLE = dataclasses.replace(PRESETS["lab"], positions=("rotary", "sinusoidal", "learned"), members=4, fewer=(2, 1))
 COUNTS = dict(zip(WHOLE.positions, (4, 2, 1)))
-
-
-def resolved(experiment, config, arrays):
-    return checked(experiment.axes_of(arrays, flags.to_json(config)), arrays, config.members)
 
 
 def made(config, label):
@@ -41,7 +36,7 @@ def made(config, label):
     params = {f"{positions}/w": own[positions][f"{positions}/final_accuracy"][:, 0] for positions in own}
     origin = {"sources": "a", "versions": {}, "precision": {}, "seconds": 1.5, "stages": {}}
     origin["command"] = ["pretrain.py", "--preset=lab", "--outdir=elsewhere/runs"]
-    axes = resolved(pretrain.EXPERIMENT, config, arrays)
+    axes = pretrain.EXPERIMENT.axes_of(arrays, flags.to_json(config))
     return Record("dai.pretrain", label, flags.to_json(config), {}, arrays, origin, axes, params)
 
 
@@ -150,7 +145,7 @@ def record_of(experiment, config, **said):
     facts, arrays, _ = experiment.carried_out(config, fits)
     config = dataclasses.replace(config, **said)
     origin = {"sources": "a", "versions": {}, "precision": {}}
-    axes = resolved(experiment, config, arrays)
+    axes = experiment.axes_of(arrays, flags.to_json(config))
     return Record(experiment.name, "lab", flags.to_json(config), facts, arrays, origin, axes)
 
 

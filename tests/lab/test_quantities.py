@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from icl_lab.lab import Record
-from icl_lab.lab.axes import AxesError
-from icl_lab.lab.quantities import axes_of, quantity
+from icl_lab.lab.quantities import AxesError, axes_of, quantity
 
 CONFIG = {"sizes": [2, 10], "networks": ["a", "a/b"]}
 AT_SIZE = quantity("size_{size}/{learner}", "member", size="sizes", learner=("gd", "trained"))
