@@ -155,7 +155,7 @@ def model(config: Config, name: str, layers: int | None = None) -> Model:
 def solvers(config: Config, name: str) -> dict[str, tuple[str, dict]]:
     """By name, the kind and the weights of layers that are gradient descent, or GD++, at the best rates."""
     layers, inverse = int(name.split("_")[1]), np.linalg.inv(root(config, name) @ root(config, name))
-    pairs = {key: (rates, None) for key, rates in optima(config, layers).rates.items()}
+    pairs: dict[str, Any] = {key: (rates, None) for key, rates in optima(config, layers).rates.items()}
     if name.startswith("inputs"):
         spectrum = gram_spectrum(config.context_length, config.input_size, 3**layers - 1)
         rates, gammas, _ = best_gd_plus_plus(layers, *spectrum)

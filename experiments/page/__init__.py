@@ -3,9 +3,10 @@
 ``python -m experiments.page`` writes it from the committed records, ``experiments.reproduce`` from its own runs.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from experiments.page import article
 from experiments.page.drawing import AXIS, HEIGHT, RADIUS, UNIT, WIDTH, Picture, picture
@@ -65,7 +66,7 @@ def write_page(
         "surprises": {claim: words for run in shown for claim, words in run.surprises.items()},
         "newest": article.newest(shown), "citation": article.citation(CITATION),
     }  # fmt: skip
-    filters = {"formula": formula, "counted": counted}
+    filters: dict[str, Callable[..., Any]] = {"formula": formula, "counted": counted}
     for size in SIZES:
         pictures, broken = _pictures({path: size for run in shown for path in run.pictures})
         context |= {"pictures": pictures, "left_out": left_out | broken}
