@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,26 +18,6 @@ from icl_lab.prompts.layouts import Layout
 from icl_lab.training import Training, effort, training
 from icl_lab.training.model import Model, model_of
 from icl_lab.training.plans import Objective, squared_error
-
-
-class TrainingSizes(Protocol):
-    """A configuration with what a training is set by."""
-
-    @property
-    def steps(self) -> int:
-        """Training steps."""
-
-    @property
-    def measure_every(self) -> int:
-        """Steps between measurements."""
-
-    @property
-    def batch(self) -> int:
-        """Fresh tasks in a training step."""
-
-    @property
-    def eval_tasks(self) -> int:
-        """Tasks that measure a member."""
 
 
 def model(network: nn.Module, context_length: int, input_size: int, layout: Layout | None = None) -> Model:
@@ -57,7 +37,7 @@ def falling_adam(steps: int) -> Callable[[Any], optax.GradientTransformation]:
 
 
 def planned(
-    config: TrainingSizes,
+    config: Any,
     network_model: Model,
     *,
     keys: Array,
@@ -70,8 +50,9 @@ def planned(
     """The training of the members of one model, each measured against references on its own evaluation tasks.
 
     Args:
-      config: the setting: ``batch``, ``eval_tasks``, ``steps``, ``measure_every``, and what ``sampler_of`` and
-        ``optimizer`` read off it: they get it with its real numbers as arguments of the program (``flags.arguments``).
+      config: the setting: ``batch`` (fresh tasks in a step), ``eval_tasks`` (that measure a member), ``steps``,
+        ``measure_every``, and what ``sampler_of`` and ``optimizer`` read off it: they get it with its real numbers as
+        arguments of the program (``flags.arguments``).
       network_model: what is trained.
       keys: (M,) member keys.
       sampler_of: ``(config, setting of the member) -> sampler`` of the tasks.
@@ -103,28 +84,8 @@ def planned(
     )
 
 
-class WarmedUp(Protocol):
-    """A configuration with a learning rate that rises at first."""
-
-    @property
-    def steps(self) -> int:
-        """Training steps."""
-
-    @property
-    def learning_rate(self) -> float:
-        """After the warm-up."""
-
-    @property
-    def warm_up(self) -> int:
-        """Steps in which it rises from 0."""
-
-    @property
-    def decay(self) -> bool:
-        """Whether it falls to 0 as a cosine from there on."""
-
-
-def warmed_up(config: WarmedUp) -> optax.Schedule:
-    """A linear rise from 0 over ``warm_up`` steps, then constant, or a cosine to 0."""
+def warmed_up(config: Any) -> optax.Schedule:
+    """A linear rise from 0 to ``learning_rate`` over ``warm_up`` steps, then constant; with ``decay`` a cosine to 0."""
     rise = optax.linear_schedule(0.0, config.learning_rate, max(config.warm_up, 1))
     after = optax.constant_schedule(config.learning_rate)
     if config.decay:

@@ -8,12 +8,12 @@ import pytest
 
 from experiments.identification.in_training import ANSWER, NAMES, NONE, SHORT
 from experiments.page.explorables.names import data, fallback
-from icl_lab.lab.records import Record
+from icl_lab.lab.records import Record, load
 
 
 @pytest.fixture(scope="module")
 def found():
-    return data.record()
+    return load(data.FOLDER)
 
 
 @pytest.fixture(scope="module")

@@ -114,12 +114,6 @@ def optima(config: Config, layers: int) -> Optima:
     return Optima(spectrum, rates, {name: float(depth_error(values, spectrum)) for name, values in rates.items()})
 
 
-@functools.cache
-def gd_plus_plus(config: Config, layers: int) -> tuple[np.ndarray, np.ndarray, float]:
-    """Rates, gammas and error of the best GD++."""
-    return best_gd_plus_plus(layers, *gram_spectrum(config.context_length, config.input_size, 3**layers - 1))
-
-
 def root(config: Config, name: str) -> np.ndarray:
     """(D, D) symmetric root of the covariance of a network's inputs."""
     if not name.startswith("turned"):
@@ -161,9 +155,10 @@ def model(config: Config, name: str, layers: int | None = None) -> Model:
 def solvers(config: Config, name: str) -> dict[str, tuple[str, dict]]:
     """By name, the kind and the weights of layers that are gradient descent, or GD++, at the best rates."""
     layers, inverse = int(name.split("_")[1]), np.linalg.inv(root(config, name) @ root(config, name))
-    pairs = {key: (rates, None) for key, rates in optima(config, layers).rates.items()}
+    pairs: dict[str, Any] = {key: (rates, None) for key, rates in optima(config, layers).rates.items()}
     if name.startswith("inputs"):
-        rates, gammas, _ = gd_plus_plus(config, layers)
+        spectrum = gram_spectrum(config.context_length, config.input_size, 3**layers - 1)
+        rates, gammas, _ = best_gd_plus_plus(layers, *spectrum)
         pairs["gd++"] = rates, gammas / rates
     weights = lambda of: jnp.asarray(of[:, None, None] * inverse, jnp.float32)  # noqa: E731
     return {

@@ -137,11 +137,6 @@ def layers_of(size: int, count: int, own: int, spread: float = 0.0) -> Model:
     return Model(lambda key: {"params": {"a": start(key)}}, predict, count, "layers")
 
 
-def tied_model(size: int, count: int) -> Model:
-    """Tied layers, from zeros."""
-    return layers_of(size, count, 1)
-
-
 def model(config: Config, name: str) -> Model:
     """A network on turned prompts."""
     kind, count = name.split("_")
@@ -204,7 +199,7 @@ def trainings(config: Config) -> Table:
     moving = lambda now: optax.adam(falling(now.inputs_rate, config.steps))  # noqa: E731
     plain = lambda now: optax.sgd(falling(now.learning_rate, config.steps))  # noqa: E731
     table = {
-        f"size_{size}/tied_{depth}": (short, tied_model(size, depth), isotropic(config, size), tied)
+        f"size_{size}/tied_{depth}": (short, layers_of(size, depth, own=1), isotropic(config, size), tied)
         for size in config.sizes
         for depth in config.tied
     }
@@ -234,7 +229,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     for stream, (size, depth) in enumerate(((size, depth) for size in config.sizes for depth in config.tied), 900):
         fit, spectrum = fits[f"size_{size}/tied_{depth}"], theory.gram_spectrum(size, size, 2 * depth)
         exact = {"tied": np.array([theory.looped_rate(depth, spectrum)])}
-        totals = errors(config, tied_model(size, depth), fit, isotropic(config, size), stream, exact)
+        totals = errors(config, layers_of(size, depth, own=1), fit, isotropic(config, size), stream, exact)
         yield TIED.at(size=size, depth=depth), {key: value / (size * config.tasks) for key, value in totals.items()}
     for stream, name in enumerate(config.networks, 950):
         fit, exact = fits[name], best(modes(config, config.input_size), int(name.split("_")[1]))

@@ -43,8 +43,8 @@ def error(record: Record, size: int, depth: int) -> np.ndarray:
     """(M,) error of trained tied layers: its ratio to that of exact rates on the same prompts, times the exact one."""
     if depth not in record.config["tied"]:
         raise NotRun(f"{depth} tied layers")
-    errors = (TIED(record, size=size, depth=depth, learner=learner) for learner in ("trained", "tied"))
-    return next(errors) / next(errors) * exact(size, depth)
+    trained, tied = (TIED(record, size=size, depth=depth, learner=learner) for learner in ("trained", "tied"))
+    return trained / tied * exact(size, depth)
 
 
 @of_record
@@ -202,10 +202,8 @@ def figures(record: Record) -> dict[str, Figure]:
         for of, dash in (("many", "-"), ("few", ":")):
             depths, line = record.config[f"{of}_depths"], look | {"linestyle": dash}
             exponents.plot(depths, BEST(record, of=of, learner=learner), label=f"{learner}, {of} modes", **line)
-    exponents.set(
-        title="least errors", xlabel="layers", ylabel="least error", xscale="log", yscale="log", ylim=(1e-4, None)
-    )
-    exponents.legend(ncols=2, **panels.ABOVE)
+    exponents.set(xscale="log", yscale="log", ylim=(1e-4, None))
+    panels.described(exponents, 2, title="least errors", xlabel="layers", ylabel="least error")
     for look, size in zip(panels.SERIES, config.sizes):
         members = np.stack([TIED(record, size=size, depth=depth, learner="trained") for depth in config.tied], 1)
         panels.bars(tied, config.tied, members, f"N = D = {size}", look)
@@ -217,13 +215,12 @@ def figures(record: Record) -> dict[str, Figure]:
 
 def _training(axes: Axes, record: Record, networks: list[str]) -> None:
     """Errors over training over the best tied ones."""
+    config = from_json(Config, record.config)
+    spectrum = modes(config, config.input_size)
     for look, network in zip(panels.SERIES, networks):
-        config, depth = from_json(Config, record.config), int(network.split("_")[1])
-        spectrum = modes(config, config.input_size)
-        least = theory.depth_error(best(spectrum, depth)["tied"], spectrum)
-        band(
-            axes, STEPS(record), 2 * LOSS(record, network=network) / least, label=network.replace("_", ", L = "), **look
-        )
+        least = theory.depth_error(best(spectrum, int(network.split("_")[1]))["tied"], spectrum)
+        errors = 2 * LOSS(record, network=network) / least
+        band(axes, STEPS(record), errors, label=network.replace("_", ", L = "), **look)
     axes.axhline(1, **THEORY)
     axes.set(title="beside the saddle", xlabel="training step", ylabel="error / best tied error", ylim=(0, 3))
     if networks:

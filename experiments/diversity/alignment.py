@@ -15,6 +15,7 @@ Panels: error over 1/d at six points; error over kappa; both distances over kapp
 import dataclasses
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -189,11 +190,7 @@ def identification(config: Config, diversity: float) -> Floats | dict[str, Float
     problem, members = Law(config.identified, np.ones(config.identified), 3.0, diversity, 100.0, NOISE), []
     for member in range(config.members):
         weights, tasks = fitted(_rng(config, 40, member, round(10 * diversity)), problem)
-
-        def learner(x: Floats, y: Floats, query: Floats, weights: Floats = weights) -> Floats:
-            return predictions(weights, x, y, query)
-
-        members += identify(learner, sampler=known_tasks(tasks, problem)).members
+        members += identify(partial(predictions, weights), sampler=known_tasks(tasks, problem)).members
     names = [(one.family or one.nearest or "").split(",")[0] for one in members]
     return {
         "set": np.array([float(name in ("dMMSE", "dMMSE or ridge")) for name in names]),

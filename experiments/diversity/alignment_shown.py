@@ -193,9 +193,7 @@ def _sizes(axes: Axes, record: Record) -> None:
     inverse = 1 / np.array(record.config["sizes"])
     for look, point in zip([*panels.SERIES, {"color": "#E69F00", "marker": "P"}], binary.POINTS):
         mean = relative(record, point).mean(axis=0)
-        axes.plot(
-            inverse, mean, linestyle="", marker=look["marker"], color=look["color"], label=point.replace("_", " ")
-        )
+        axes.plot(inverse, mean, **look | {"linestyle": "", "label": point.replace("_", " ")})
         axes.plot([0, inverse[0]], [extrapolated(point)(record).mean(), mean[0]], color=look["color"], linewidth=0.8)
     axes.axhline(1.0, **THEORY)
     panels.described(axes, 2, xlabel="1/d", ylabel="error over theory", xlim=(0, None), title="towards the limit")

@@ -25,7 +25,7 @@ from icl_lab.lab.constraints import multiple_of, once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import Transformer, folded_weights
-from icl_lab.prompts import BatchLearner, Sampler, gaussian_regression
+from icl_lab.prompts import Sampler, gaussian_regression
 from icl_lab.prompts.layouts import joint_layout
 
 
@@ -123,10 +123,7 @@ def weights(params: dict) -> tuple[jax.Array, jax.Array]:
 
 def _error(config: Config, heads: int, length: int, params: dict, keys: jax.Array) -> np.ndarray:
     """(M,) errors on prompts of a length."""
-
-    def learners(member_params: dict) -> dict[str, BatchLearner]:
-        return {"trained": network(config, heads).learner(member_params)}
-
+    learners = lambda member: {"trained": network(config, heads).learner(member)}  # noqa: E731
     losses = paired_losses(learners, always(sampler(config, length)), params, keys, config.risk_tasks)
     return 2 * losses["trained"] / config.input_size
 

@@ -7,6 +7,7 @@ from experiments.long_prompts import softmax_heads as binary
 from experiments.statistics import Statistic, among, of_record
 from icl_lab.claims import FAILS, NOT_RESOLVED, NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
+from icl_lab.lab.quantities import Quantity
 from icl_lab.lab.style import THEORY, Axes, Figure, band
 from icl_lab.theory import softmax_expansion, softmax_scale
 
@@ -16,21 +17,30 @@ def config_of(record: Record) -> binary.Config:
     return from_json(binary.Config, record.config)
 
 
-def error(record: Record, heads: int, length: int | None = None) -> np.ndarray:
-    """(M,) error at a number of examples, None: that of training."""
-    lengths = binary.tested(config_of(record))
+def of_heads(record: Record, quantity: Quantity, heads: int) -> np.ndarray:
+    """(M, ...) a quantity of the network of so many heads."""
     if heads not in record.config["heads"]:
         raise NotRun(f"{heads} heads")
+    return quantity(record, heads=heads)
+
+
+def place(record: Record, length: int | None) -> int:
+    """The index of a number of examples among the tested ones, None: of that of training."""
+    lengths = binary.tested(config_of(record))
     if length is not None and length not in lengths:
         raise NotRun(f"length {length}")
-    return binary.ERROR(record, heads=heads)[:, lengths.index(lengths[0] if length is None else length)]
+    return 0 if length is None else lengths.index(length)
+
+
+def error(record: Record, heads: int, length: int | None = None) -> np.ndarray:
+    """(M,) error at a number of examples, None: that of training."""
+    return of_heads(record, binary.ERROR, heads)[:, place(record, length)]
 
 
 @of_record
 def over_exact(record: Record, heads: int, length: int | None = None) -> np.ndarray:
     """(M,) the error over the exact one of the head that is best at the N of training."""
-    lengths, errors = binary.tested(config_of(record)), error(record, heads, length)
-    return errors / binary.EXACT(record, of="error")[lengths.index(lengths[0] if length is None else length)]
+    return error(record, heads, length) / binary.EXACT(record, of="error")[place(record, length)]
 
 
 @of_record
@@ -62,34 +72,29 @@ def scale(record: Record) -> np.ndarray:
 
     Inputs are as likely as their negatives, so a head of -c and -eta has the error of one of c and eta.
     """
-    error(record, 1)
-    mean = np.diagonal(binary.LOGITS(record, heads=1)[:, 0], axis1=1, axis2=2).mean(axis=1)
+    mean = np.diagonal(of_heads(record, binary.LOGITS, 1)[:, 0], axis1=1, axis2=2).mean(axis=1)
     return mean * np.sign(binary.RATE(record, heads=1)[:, 0])
 
 
 def off_identity(record: Record) -> np.ndarray:
     """(M,) distance of one head's logits from c I, over the norm of c I."""
-    error(record, 1)
-    return statistics.off_identity(binary.LOGITS(record, heads=1)[:, 0])
+    return statistics.off_identity(of_heads(record, binary.LOGITS, 1)[:, 0])
 
 
 def rate(record: Record) -> np.ndarray:
     """(M,) size of the factor on one head's average of labels: eta."""
-    error(record, 1)
-    return np.abs(binary.RATE(record, heads=1)[:, 0])
+    return np.abs(of_heads(record, binary.RATE, 1)[:, 0])
 
 
 def opposite(record: Record) -> np.ndarray:
     """(M,) whether a member's two heads end with opposite signs; with one sign they are one head."""
-    error(record, 2)
-    return np.prod(binary.RATE(record, heads=2), axis=1) < 0
+    return np.prod(of_heads(record, binary.RATE, 2), axis=1) < 0
 
 
 @of_record
 def uncancelled(record: Record, heads: int) -> np.ndarray:
     """(M,) |sum of the heads' eta| over the sum of |eta|: what is left of the mean label."""
-    error(record, heads)
-    rates = binary.RATE(record, heads=heads)
+    rates = of_heads(record, binary.RATE, heads)
     return np.abs(rates.sum(axis=1)) / np.abs(rates).sum(axis=1)
 
 
@@ -168,19 +173,13 @@ def figures(record: Record) -> dict[str, Figure]:
     return {"softmax_heads": panels.side_by_side(record, _course, _lengths, _scales, width=2.25, height=2.6)}
 
 
-def _look(heads: int) -> dict:
-    return panels.SERIES[heads]
-
-
-def _said(heads: int) -> str:
-    return "one head" if heads == 1 else "two heads"
+SAID = {1: "one head", 2: "two heads"}
 
 
 def _course(axes: Axes, record: Record) -> None:
     for heads in record.config["heads"]:
-        look = {name: _look(heads)[name] for name in ("color", "linestyle")}
         errors = 2 * binary.LOSS(record, heads=heads) / record.config["input_size"]
-        band(axes, binary.STEPS(record), errors, label=_said(heads), **look)
+        band(axes, binary.STEPS(record), errors, label=SAID[heads], **panels.SERIES[heads] | {"marker": ""})
     for best in (binary.EXACT(record, of="error")[0], centred(record)):
         axes.axhline(best, **THEORY)
     panels.described(axes, 2, xlabel="training step", ylabel="error", yscale="log", title="training")
@@ -190,20 +189,21 @@ def _lengths(axes: Axes, record: Record) -> None:
     lengths = np.array(binary.tested(config_of(record)))
     order = np.argsort(lengths)
     for heads in record.config["heads"]:
-        panels.bars(axes, lengths[order], binary.ERROR(record, heads=heads)[:, order], _said(heads), _look(heads))
+        errors = binary.ERROR(record, heads=heads)[:, order]
+        panels.bars(axes, lengths[order], errors, SAID[heads], panels.SERIES[heads])
     axes.plot(lengths[order], binary.EXACT(record, of="error")[order], **THEORY, label="theory")
     fine = np.geomspace(lengths.min(), lengths.max(), 40)
     axes.plot(fine, [centred(record, m) for m in fine], **THEORY)
-    axes.set(xlabel="examples at test", ylabel="error", xscale="log", yscale="log", title="longer prompts")
+    axes.set(xscale="log", yscale="log")
+    panels.described(axes, 2, xlabel="examples at test", ylabel="error", title="longer prompts")
     axes.set_xticks(lengths[order], [f"{n}" for n in lengths[order]])
     axes.minorticks_off()
-    axes.legend(ncols=2, **panels.ABOVE)
 
 
 def _scales(axes: Axes, record: Record) -> None:
     axes.plot(binary.GRID, binary.CURVE(record), **THEORY, label="theory")
     if 1 in record.config["heads"]:
-        look = {name: _look(1)[name] for name in ("color", "marker")}
-        axes.plot(scale(record), error(record, 1), linestyle="none", markersize=3, label="trained", **look)
+        look = panels.SERIES[1] | {"linestyle": "none", "markersize": 3, "label": "trained"}
+        axes.plot(scale(record), error(record, 1), **look)
     axes.axvline(softmax_scale(record.config["input_size"])[0], color="0.6", linewidth=0.8)
     panels.described(axes, 2, xlabel="scale of the logits c", ylabel="error", title="best scale")

@@ -5,25 +5,21 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from experiments.page import article
 from experiments.page.drawing import AXIS, HEIGHT, RADIUS, UNIT, WIDTH, Picture, picture
-from experiments.page.explorables.birth import birth_context
-from experiments.page.explorables.fingerprint import fingerprint_context
-from experiments.page.explorables.layer import layer_context
-from experiments.page.explorables.names import names_context
-from experiments.page.explorables.weights import weights_context
+from experiments.page.explorables.contexts import contexts
 from experiments.page.numbers import formula
-from experiments.page.reading import Run, counted, papers_of, read
+from experiments.page.reading import counted, papers_of, read
 from icl_lab.identify import explorable
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.record import RecordError
 from icl_lab.lab.records import read_json, write_atomically
 from icl_lab.pages import written
 
+TEMPLATES = Path(__file__).with_name("templates")
 CITATION = Path(__file__).parents[2] / "CITATION.cff"
 LARGEST = 3_500_000  # bytes of the page
 SIZES = ((800, 25), (640, 25), (600, 25), (560, 25), (480, 25))
@@ -59,16 +55,22 @@ def write_page(
     committed, left_out = _ledger(ledger)
     runs, unread = read(folders, experiments, committed)
     left_out |= unread | {n: "no record" for n in experiments if n not in runs and n not in failures}
-    papers = papers_of(runs, experiments, committed)
-    shown = [run for group in runs.values() for run in group]
-    parts = article.parts(papers, committed)
-    leads, _ = _pictures({part.picture: LEADS for part in parts if part.picture})
+    papers, shown = papers_of(runs, experiments, committed), [run for group in runs.values() for run in group]
+    parts, texts = article.parts(papers, committed), article.written()
+    context = contexts() | {
+        "width": WIDTH, "height": HEIGHT, "radius": RADIUS, "axis": AXIS, "unit": UNIT,
+        "title": f"{texts['thesis']} · icl_lab", "article": texts, "parts": parts, "papers": papers, "runs": shown,
+        "leads": _pictures({part.picture: LEADS for part in parts if part.picture})[0],
+        "differences": article.differences(committed), "wrong": article.wrong_predictions(committed),
+        "counts": counted(row for view in papers for row in view.rows), "failures": failures,
+        "surprises": {claim: words for run in shown for claim, words in run.surprises.items()},
+        "newest": article.newest(shown), "citation": article.citation(CITATION),
+    }  # fmt: skip
+    filters: dict[str, Callable[..., Any]] = {"formula": formula, "counted": counted}
     for size in SIZES:
         pictures, broken = _pictures({path: size for run in shown for path in run.pictures})
-        page = _rendered(
-            papers=papers, parts=parts, runs=shown, pictures=pictures, leads=leads,
-            left_out=left_out | broken, failures=failures, ledger=committed,
-        )  # fmt: skip
+        context |= {"pictures": pictures, "left_out": left_out | broken}
+        page = written("page.html", TEMPLATES / "page.js", [TEMPLATES, explorable.FOLDER], context, filters)
         if len(page) <= LARGEST:
             break
     write_atomically(out, page)
@@ -100,27 +102,3 @@ def _pictures(sizes: Mapping[Path, tuple[int, int]]) -> tuple[dict[Path, Picture
         results = dict(zip(sizes, pool.map(made, sizes)))
     pictures = {path: result for path, result in results.items() if isinstance(result, Picture)}
     return pictures, {str(path): result for path, result in results.items() if isinstance(result, str)}
-
-
-def _rendered(runs: list[Run], **context: Any) -> bytes:
-    """The template, filled in."""
-    templates = Path(str(resources.files(__name__).joinpath("templates")))
-    context |= {"width": WIDTH, "height": HEIGHT, "radius": RADIUS, "axis": AXIS, "unit": UNIT, "runs": runs}
-    ledger, texts = context.pop("ledger"), article.written()
-    context |= {
-        "article": texts,
-        "title": f"{texts['thesis']} · icl_lab",
-        "differences": article.differences(ledger),
-        "wrong": article.wrong_predictions(ledger),
-        "newest": article.newest(runs),
-        "layer": layer_context(),
-        "watch": weights_context(),
-        "print": fingerprint_context(),
-        "naming": names_context(),
-        "birth": birth_context(),
-        "citation": article.citation(CITATION),
-    }
-    context |= {"counts": counted(row for view in context["papers"] for row in view.rows)}
-    context |= {"surprises": {id: surprise for run in runs for id, surprise in run.surprises.items()}}
-    filters: dict[str, Callable[..., Any]] = {"formula": formula, "counted": counted}
-    return written("page.html", templates / "page.js", [templates, explorable.FOLDER], context, filters)

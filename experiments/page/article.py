@@ -31,19 +31,6 @@ class Part:
     view: PaperView
 
 
-@dataclasses.dataclass(frozen=True)
-class Difference:
-    """What did not replicate: the paper's claim and number, and the row of the ledger."""
-
-    says: str
-    number: str
-    measured: str
-    ours: str
-    why: str
-    claim: str
-    source: str
-
-
 @functools.cache
 def written() -> Mapping[str, Any]:
     """``article.toml``."""
@@ -66,12 +53,10 @@ def parts(papers: Iterable[PaperView], ledger: Ledger) -> list[Part]:
     ]  # fmt: skip
 
 
-def differences(ledger: Ledger) -> list[Difference]:
-    """What did not replicate, as far as the ledger has its numbers."""
+def differences(ledger: Ledger) -> list[Mapping[str, Any]]:
+    """What did not replicate, as far as the ledger has its numbers: cases of ``article.toml``, with ours."""
     return [
-        Difference(
-            case["says"], case["number"], numbers.estimate(row), case["ours"], case["why"], case["claim"], row["paper"]
-        )
+        case | {"measured": numbers.estimate(row), "source": row["paper"]}
         for case in written()["differs"]
         if (row := ledger.get((case["claim"], "lab"))) is not None
     ]
@@ -81,15 +66,13 @@ def wrong_predictions(ledger: Ledger) -> list[Mapping[str, Any]]:
     """Rows of the ledger that were predicted to hold and fail, or the other way round.
 
     The prediction is what was committed before the first record: ``predicted`` of the ledger, which is null where there
-    was none; of a ledger without this column what the claim expects.
+    was none.
     """
-    decided = {HOLDS, FAILS}
-    wrong: list[Mapping[str, Any]] = []
-    for row in ledger.values():
-        expected = row["predicted"] if "predicted" in row else row["expected_verdict"]
-        if {expected, row["verdict"]} == decided and not is_identity(row):
-            wrong.append(dict(row) | {"said": expected, "measured": numbers.estimate(row), "bound": numbers.bound(row)})
-    return wrong
+    return [
+        dict(row) | {"measured": numbers.estimate(row), "bound": numbers.bound(row)}
+        for row in ledger.values()
+        if {row["predicted"], row["verdict"]} == {HOLDS, FAILS} and not is_identity(row)
+    ]
 
 
 def newest(runs: Iterable[Run]) -> dict[str, str]:

@@ -27,10 +27,7 @@ BEST_FIRST = ("lab", "paper", "quick", "smoke")
 class Row:
     """A claim on one record, in words."""
 
-    key: str  # of its place in the page
     id: str
-    paper: str
-    experiment: str
     source: str
     statement: str
     preset: str
@@ -145,38 +142,27 @@ def _run(folder: Path, experiments: Mapping[str, Experiment], ledger: Ledger) ->
     claims = {claim.id: claim for claim in experiment.claims}
     try:
         shown = [_row(row, record, claims.get(row["id"]), ledger.get((row["id"], "lab"))) for row in rows]
-        before = {
-            row["id"]: entry["verdict"] if (entry := ledger.get((row["id"], preset))) else row["expected_verdict"]
-            for row in rows
-        }
-        surprises = {
-            row["id"]: f"{row['verdict']}, committed: {before[row['id']]}"
-            for row in rows
-            if before[row["id"]] not in (None, NOT_JUDGED, row["verdict"])
-        }
-        judged = record.preset in BEST_FIRST  # claims are of presets; other settings are shown by their pictures
+        surprises = {}
+        for row in rows:
+            entry = ledger.get((row["id"], preset))
+            before = entry["verdict"] if entry else row["expected_verdict"]
+            if before not in (None, NOT_JUDGED, row["verdict"]):
+                surprises[row["id"]] = f"{row['verdict']}, committed: {before}"
+        if preset not in BEST_FIRST:  # claims are of presets; other settings are shown by their pictures
+            shown = []
         return Run(
-            folder,
-            record,
-            shown if judged else [],
-            surprises,
-            report.command(experiment, record),
-            pictures(experiment.name, folder),
+            folder, record, shown, surprises, report.command(experiment, record), pictures(experiment.name, folder)
         )
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(f"{folder} holds claims or settings that this code does not know ({error})") from error
 
 
 def _row(row: Mapping[str, Any], record: Record, claim: Claim | None, at_lab: Mapping[str, Any] | None) -> Row:
-    paper, figure, _ = row["id"].split(".", 2)
     elsewhere = []
     if at_lab is not None and row["preset"] != "lab":
         elsewhere = [f"committed at lab: {at_lab['verdict']}, {numbers.estimate(at_lab)}"]
     return Row(
-        key=f"claim-{row['id']}",
         id=row["id"],
-        paper=paper,
-        experiment=f"{paper}.{figure}",
         source=row["paper"],
         statement=row["statement"],
         preset=row["preset"],
@@ -219,11 +205,8 @@ def _members(row: Mapping[str, Any], record: Record, claim: Claim | None) -> np.
     except Exception:  # whatever a statistic of today raises on a record of former days: the row has its interval
         return np.array([])
     values = values[~np.isnan(values)]
-    sizes = {
-        row["members"],
-        values.size if row["interval_kind"] == "exact" else 0,
-    }  # exact: the farthest may stand alone
-    return values if values.ndim == 1 and values.size in sizes else np.array([])
+    of_row = values.size == row["members"] or row["interval_kind"] == "exact"  # exact: the farthest may stand alone
+    return values if values.ndim == 1 and of_row else np.array([])
 
 
 def papers_of(runs: Mapping[str, list[Run]], experiments: Mapping[str, Experiment], ledger: Ledger) -> list[PaperView]:

@@ -265,9 +265,8 @@ def _past(row: Mapping, then: Mapping, entered: str | None) -> dict:
       then: the former row, empty where there was none.
       entered: the commit that had the expectation before a new record, "" if none had; None: the record is not new.
     """
-    predicted = {"predicted": row["expected_verdict"] if entered else None, "predicted_commit": entered or None}
-    if predicted["predicted"] is None:
-        predicted["predicted_commit"] = None
+    verdict = row["expected_verdict"] if entered else None
+    predicted = {"predicted": verdict, "predicted_commit": entered if verdict else None}
     added = entered is not None and then.get("verdict") == NOT_RESOLVED and row["members"] > then["members"]
     kept = {name: then[name] for name in predicted if name in then}
     return predicted | kept | {"members_added": added or then.get("members_added", False)}

@@ -113,8 +113,7 @@ def committed_verdicts(gallery: Path = GALLERY) -> dict[str, dict]:
 
 def in_order(plan: Sequence[Run], seconds: Mapping[str, float]) -> list[Run]:
     """One headline experiment of each paper, the shortest first; then the others, the longest first."""
-    first = sorted((run for run in plan if run.name in FIRST), key=lambda run: seconds[run.name])
-    return first + sorted((run for run in plan if run.name not in FIRST), key=lambda run: -seconds[run.name])
+    return sorted(plan, key=lambda run: (0, seconds[run.name]) if run.name in FIRST else (1, -seconds[run.name]))
 
 
 def carry_out(

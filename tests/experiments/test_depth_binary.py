@@ -8,6 +8,7 @@ import pytest
 
 from experiments.depth import looped as binary
 from icl_lab.solvers import gd_plus_plus, gradient_descent
+from icl_lab.theory import best_gd_plus_plus, gram_spectrum
 
 CONFIG = binary.PRESETS["lab"]
 
@@ -22,7 +23,8 @@ def test_built_layers_are_the_algorithm(name):
     white = dataclasses.replace(prompts, x=prompts.x @ side, x_query=prompts.x_query @ side)
     expected = {key: gradient_descent(rates) for key, rates in best.rates.items()}
     if kind == "inputs":
-        rates, gammas, _ = binary.gd_plus_plus(CONFIG, int(layers))
+        spectrum = gram_spectrum(CONFIG.context_length, CONFIG.input_size, 8)
+        rates, gammas, _ = best_gd_plus_plus(2, *spectrum)
         expected["gd++"] = gd_plus_plus(rates, gammas / CONFIG.context_length)
     for key, (built, weights) in binary.solvers(CONFIG, name).items():
         model = binary.model(CONFIG, f"{built}_{layers}" if "b" not in weights["params"] else name)

@@ -52,7 +52,7 @@ def test_rates_leave_the_exact_error_on_isotropic_prompts():
     law = gram_spectrum(4, 4, 4)
     beside = {"best": binary.best(law, 2)["tied"][:1]}
     found = binary.errors(
-        config, binary.tied_model(4, 2), Fit(params, *(3 * [{}])), binary.isotropic(config, 4), 1, beside
+        config, binary.layers_of(4, 2, own=1), Fit(params, *(3 * [{}])), binary.isotropic(config, 4), 1, beside
     )
     for name, rate in {"trained": 0.5, "best": beside["best"][0]}.items():
         assert found[name] / (4 * config.tasks) == pytest.approx(depth_error([rate, rate], law), rel=0.03)

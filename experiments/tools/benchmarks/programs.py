@@ -16,6 +16,7 @@ from icl_lab.fast import batch_learner
 from icl_lab.models import LinearSelfAttention, Transformer, learner
 from icl_lab.prompts import Prompt, Sample
 from icl_lab.training import Training
+from icl_lab.training.plans import squared_error
 
 Network = tuple[Transformer, common.Setting]
 
@@ -114,11 +115,7 @@ def plain_sampler(setting: common.Setting) -> Callable[[Array, int], Sample]:
 
 def plain_loss(network: Transformer, params: dict, samples: Sample) -> Array:
     """Mean loss by ``vmap`` of the network, as it is written in the paper."""
-    return _mean_loss(jax.vmap(learner(network, params))(samples.prompt), samples)
-
-
-def _mean_loss(predictions: Array, samples: Sample) -> Array:
-    return 0.5 * jnp.mean((predictions - samples.target) ** 2)
+    return squared_error(jax.vmap(learner(network, params))(samples.prompt), samples).mean()
 
 
 def disagreement(network: Transformer, setting: common.Setting) -> dict[str, float]:
@@ -134,7 +131,7 @@ def disagreement(network: Transformer, setting: common.Setting) -> dict[str, flo
     large = jax.tree.unflatten(tree, [0.15 * jax.random.normal(k, leaf.shape) for k, leaf in zip(keys, leaves)])
 
     def fast(params: dict) -> Array:
-        return _mean_loss(batch_learner(network, params)(samples.prompt), samples)
+        return squared_error(batch_learner(network, params)(samples.prompt), samples).mean()
 
     plain = functools.partial(plain_loss, network, samples=samples)
     losses, gradients = [], []

@@ -35,15 +35,11 @@ def members(config: Config) -> dict[str, list[Row]]:
     """Member-steps of each network with few and many members in one program, as the binaries group them."""
     tables = {}
     for name, (network, setting) in networks(config).items():
-        shown = {m: f"{m} members, {FIT}" if m > 1 else f"1 member, {FIT}" for m in config.members}
-        with chunks_of_fit({shown[m]: by_fit(network, setting, config.chunk, m) for m in shown}) as fits:
-            timings = take_turns(
-                {
-                    f"1 member, {PLAIN}": (by_plain_loop(network, setting, config.loop_steps), config.loop_steps),
-                    **{shown[m]: (fits[shown[m]], m * config.chunk) for m in shown},
-                },
-                config.rounds,
-            )
+        sizes = {f"{m} member{'s' * (m > 1)}, {FIT}": m for m in config.members}
+        with chunks_of_fit({form: by_fit(network, setting, config.chunk, m) for form, m in sizes.items()}) as fits:
+            contenders = {f"1 member, {PLAIN}": (by_plain_loop(network, setting, config.loop_steps), config.loop_steps)}
+            contenders |= {form: (fits[form], m * config.chunk) for form, m in sizes.items()}
+            timings = take_turns(contenders, config.rounds)
         base = timings[f"1 member, {PLAIN}"]
         tables[f"{name}, members in one program"] = [
             row(form, t, base, **{"member-steps/s": 1e3 / t.ms}) for form, t in timings.items()

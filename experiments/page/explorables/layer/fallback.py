@@ -1,17 +1,29 @@
 """The figure without a script: the default state of ``view.js``, drawn from the same record."""
 
 import math
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from experiments.page.explorables.layer.data import PROMPT, TRUTH
+from experiments.page.explorables.layer.data import PROMPT, TRUTH, of_one_direction
 from icl_lab.lab.records import Record
 
 UNIT = 126.0  # pixels a unit, in both planes
 LEVELS = (0.02, 0.08, 0.18, 0.32)
 STAR = "M0-8L2-2L8-2L3 2L5 8L0 4L-5 8L-3 2L-8-2L-2-2Z"
 CROSS = "M-5-5L5 5M-5 5L5-5"
+
+
+def context(found: Record) -> dict[str, Any]:
+    """What the template ``layer.html`` shows: the two planes and a sentence."""
+    return {
+        "prompt": prompt_plane(),
+        "weights": weight_plane(found),
+        "steps": f"{found.arrays['steps'][-1]:,}",
+        "distance": f"{100 * distance(found):.1f}",
+        "one_direction": of_one_direction(found),
+    }
 
 
 def labelled() -> tuple[np.ndarray, np.ndarray]:

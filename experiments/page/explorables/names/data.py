@@ -1,13 +1,12 @@
 """The committed record of ``identification.in_training``, and what the page shows of it."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments.binaries import GALLERY
 from experiments.identification.in_training import ANSWER, LOSS, NAMES, NONE, STEPS, TIMES
-from icl_lab.lab.records import Record, load
+from icl_lab.lab.records import Record
 
 FOLDER = GALLERY / "identification" / "in_training" / "lab"
 NETWORKS = {  # what one is called, and several
@@ -34,15 +33,6 @@ KINDS = {  # letter: the name, what is said of a network that has it, and its cl
 }
 OTHER, ZERO, WAVERS, UNNAMED = "X0?·"
 LETTERS = {name: letter for letter, (name, _, _) in KINDS.items()}
-
-
-def record(folder: Path = FOLDER) -> Record:
-    """The record.
-
-    Raises:
-      RecordError: if it cannot be read.
-    """
-    return load(folder)
 
 
 def letters(found: Record, network: str) -> list[str]:
