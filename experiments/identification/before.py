@@ -7,8 +7,6 @@ the nearest, and of those within 10 % of it the smallest; it never refuses.
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from icl_lab.identify import (
     FAMILIES,
     Answers,
@@ -41,14 +39,14 @@ Named = tuple[set[str], Fit | None]
 
 def former(ask: Ask, found: Answers, about: Mapping[str, float], setting: Setting) -> Named:
     """The decision of the method's first version, on the same prompts and by today's fits."""
-    asymmetry, finite = float(np.median(found.asymmetry)), setting.battery.tasks is not None
+    finite = setting.battery.tasks is not None
     found = with_mixed_examples(ask, found, setting)
     allowed = [
         name
         for name in NAMES
         if all(grade(about[part]) != "no" for part in FAMILIES[name].needs)
         and (not FAMILIES[name].of_set or finite)
-        and (asymmetry <= ASYMMETRY or FAMILIES[name].raw)
+        and (found.asymmetry <= ASYMMETRY or FAMILIES[name].raw)
     ]
     left = remaining(all_fits(found, allowed, setting, gain=False)[0], found.noise)
     if not left or len(groups := classes(left)) > 1:
@@ -61,7 +59,7 @@ def former(ask: Ask, found: Answers, about: Mapping[str, float], setting: Settin
 def published(f: Floats, gaussian: Setting) -> Named:
     """The smallest of the nearest models to f (C, Q) on Gaussian prompts."""
     tried = [name for name in NAMES if not FAMILIES[name].of_set]
-    fits = all_fits(Answers(f, f, 0.0, np.zeros(len(f))), tried, gaussian, gain=False)[0]
+    fits = all_fits(Answers(f, f, noise=0.0, asymmetry=0.0), tried, gaussian, gain=False)[0]
     near = 1.1 * min(fit.residual for fit in fits)
     fit = min((fit for fit in fits if fit.residual <= near), key=lambda fit: (fit.model.size, fit.residual))
     return {fit.model.family}, fit

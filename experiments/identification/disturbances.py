@@ -185,16 +185,22 @@ def direction(one: Planted, rng: Rng) -> Any:
 
 @partial(jax.jit, static_argnums=2)
 def short_training(params: Any, key: Array, law: Law) -> Any:
-    """Twenty steps of Adam on the loss of fresh prompts, each of .003 of the largest output weight."""
-    optimizer = optax.adam(3e-3 * jnp.abs(params["params"]["w_p"]).max())
+    """Twenty steps of Adam, each of .003 of the largest output weight."""
+    rate = 3e-3 * jnp.abs(params["params"]["w_p"]).max()
+    return by_adam(network, params, rate, jax.random.split(key, 20), law, 256)
+
+
+def by_adam(build: Build, params: Any, rate: Any, keys: Array, law: Law, batch: int) -> Any:
+    """Parameters after a step of Adam on the loss of fresh prompts for every key."""
+    optimizer = optax.adam(rate)
 
     def loss(params: Any, key: Array) -> Array:
-        sample = sampler(law)(key, 256)
-        return jnp.mean((network(params)(sample.prompt) - sample.target) ** 2)
+        sample = sampler(law)(key, batch)
+        return jnp.mean((build(params)(sample.prompt) - sample.target) ** 2)
 
     def step(state: Any, key: Array) -> tuple[Any, None]:
         params, inner = state
         updates, inner = optimizer.update(jax.grad(loss)(params, key), inner)
         return (optax.apply_updates(params, updates), inner), None
 
-    return jax.lax.scan(step, (params, optimizer.init(params)), jax.random.split(key, 20))[0][0]
+    return jax.lax.scan(step, (params, optimizer.init(params)), keys)[0][0]

@@ -166,18 +166,18 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         yield STEPS.at(network=name), fit.steps
         yield LOSS.at(network=name), fit.metrics["loss"]
         yield TIMES.at(network=name), fit.steps[at]
-        (of, trial), rows = questions(config, name), []
+        of, rows = questions(config, name), []
         weights = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(weights_at(fit, r) for r in at))
         learners = functions(built(config, name).learner, weights, config.members * len(at))
         with fits.bar(f"names of {name}", len(at)) as advance:
             for done in range(1, len(at) + 1):
                 members = learners[(done - 1) * config.members : done * config.members]
-                rows.append(answers((of, trial), members, config.seed))
+                rows.append(answers(of, members, config.seed))
                 advance(done, len(at))
         numbers = {key: np.stack([[number(m, key) for m in row] for row in rows], axis=1) for key in ANSWERS}
         yield ANSWER.at(network=name), numbers
         if config.in_full:
-            full = answers((dataclasses.replace(of, families=FAMILIES), trial), members, config.seed)
+            full = answers(dataclasses.replace(of, families=FAMILIES), members, config.seed)
             yield FULL.at(network=name), {key: np.array([number(m, key) for m in full]) for key in ANSWERS}
             yield AGREES.at(network=name), np.array([agree(*pair) for pair in zip(rows[-1], full)], float)
 
@@ -188,18 +188,17 @@ def weights_at(fit: Fit, measurement: int) -> Any:
     return jax.vmap(back)(jnp.asarray(fit.metrics["weights"][:, measurement]))
 
 
-def questions(config: Config, name: str) -> tuple[Asked, tuple]:
-    """What members of a network are asked, and the training prompts on which they are tried."""
+def questions(config: Config, name: str) -> Asked:
+    """What members of a network are asked."""
     n, d = config.context_length, config.input_size
     units, on, rng = battery(prompts(config, name), n, d, config.seed)
     few = {family: FAMILIES[family] for family in config.families}
-    return Asked(units, on, rotations(rng, d), few), training_prompts(on, units)
+    return Asked(units, on, rotations(rng, d), few)
 
 
-def answers(asking: tuple[Asked, tuple], learners: list[Callable], seed: int) -> list[Member]:
+def answers(of: Asked, learners: list[Callable], seed: int) -> list[Member]:
     """Which algorithm each learner computes, as ``identify`` answers, but without the range of the name."""
-    of, trial = asking
-    members = []
+    trial, members = training_prompts(of.battery, of.units), []
     for learner in learners:
         ask = in_units(asked(learner, learner.__name__, trial), of.units)
         members.append(one_member(ask, structure(ask, of.battery, seed), of, ranges=False))

@@ -87,15 +87,15 @@ def unnamed(record: Record, at_the_end: bool = False) -> np.ndarray:
 
 
 @of_record
-def ever(record: Record, network: str, name: str, at_the_end: bool = False) -> np.ndarray:
-    """(M,) whether a member has this name at some time, or at the end of training."""
-    answers = names(record, network)[:, -1 if at_the_end else 0 :]
-    return (answers == NAMES.index(name)).any(1).astype(float)
+def ever(record: Record, network: str, name: str) -> np.ndarray:
+    """(M,) whether a member has this name at some time."""
+    return (names(record, network) == NAMES.index(name)).any(1).astype(float)
 
 
-def ends_as(network: str, families: Collection[str], time: int = -1) -> Callable[[Record], np.ndarray]:
+@of_record
+def ends_as(record: Record, network: str, families: Collection[str], time: int = -1) -> np.ndarray:
     """(M,) whether a member has one of these names at the end, or at another answer."""
-    return lambda record: np.isin(names(record, network)[:, time], [NAMES.index(one) for one in families]).astype(float)
+    return np.isin(names(record, network)[:, time], [NAMES.index(one) for one in families]).astype(float)
 
 
 @of_record
@@ -167,7 +167,7 @@ CLAIMS = (
     claim(
         "falling_one_layer",
         "One layer is named preconditioned GD before it is GD, share of the members (control: at the end).",
-        ever("one_layer", "preconditioned GD"), control=ever("one_layer", "preconditioned GD", at_the_end=True),
+        ever("one_layer", "preconditioned GD"), control=ends_as("one_layer", ("preconditioned GD",)),
         **_SHARE | {"reason": f"queries and keys grow together, so that their product is symmetric, in its large "
                               f"directions first; {_TEN}"},
     ),

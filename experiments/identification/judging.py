@@ -53,18 +53,8 @@ from icl_lab.prompts import linear_regression
 
 OUTCOMES = ("own name", "a name that contains it", "equal within the disturbance", "refused", "not separable", "wrong")
 OWN, CONTAINS, EQUAL, REFUSED, INSEPARABLE, WRONG = range(6)
-COLUMNS = (
-    "outcome",
-    "named",
-    "stability",
-    "gain",
-    "residual",
-    "asymmetry",
-    "difference",
-    "moved",
-    "former",
-    "published",
-)
+COLUMNS = ("outcome", "named", "stability", "gain", "residual", "asymmetry", "difference", "moved", "former",
+           "published")  # fmt: skip
 NAMES = tuple(FAMILIES)
 HOLDING = containers(FAMILIES)
 STABLE = 0.01
@@ -139,12 +129,11 @@ def judged(one: Planted, place: int, seed: int, changes: Sequence[float], compar
             difference,
             moved,
         ]
-        for way in (0, 1) if both else ():
-            names, fit = (
-                before.published(raw(ask, gaussian.battery), gaussian) if way else before.former(ask, seen, about, ours)
-            )
-            off = differences(fit, plain, seen, on)
-            row.append(outcome(one, "identified" if names else "none of these", names, fit, *off, True))
+        if both:
+            former = before.former(ask, seen, about, ours)
+            for names, fit in (former, before.published(raw(ask, gaussian.battery), gaussian)):
+                off = differences(fit, plain, seen, on)
+                row.append(outcome(one, "identified" if names else "none of these", names, fit, *off, True))
         table.append(row + [np.nan] * (len(COLUMNS) - len(row)))
     return np.array(table, float)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from icl_lab.identify.label_families import LabelPrompts, softmax
+from icl_lab.identify.label_families import LabelPrompts, certain, softmax
 
 KINDS = ("linear discriminant", "three nearest", "logistic regression", "label means", "random network", "last label",
          "mixture of two")  # fmt: skip
@@ -21,7 +21,7 @@ def outsider(kind: str, rng: np.random.Generator, context_length: int, input_siz
         "logistic regression": lambda on: logistic(on, 0.01 * 10**u),
         "label means": lambda on: softmax(-_to_means(on) / (2 * input_size * 0.05 * 6**u)),
         "random network": network(rng, context_length, input_size, labels),
-        "last label": lambda on: _certain(on.hot[:, -1], 1 - 0.01 * 30**u),
+        "last label": lambda on: certain(on.hot[:, -1], 1 - 0.01 * 30**u),
     }[kind]
 
 
@@ -74,7 +74,3 @@ def network(rng: np.random.Generator, n: int, d: int, labels: int, width: int = 
         return softmax(6 * np.tanh(2 * np.concatenate(parts, 1) @ into) @ out)
 
     return predict
-
-
-def _certain(winner: np.ndarray, confidence: float) -> np.ndarray:
-    return winner * confidence + (1 - winner) * (1 - confidence) / (winner.shape[1] - 1)

@@ -90,14 +90,10 @@ def trainings(config: Config) -> Table:
 
 def trained(config: Config) -> transition.Config:
     """How networks train."""
-    lab = transition.PRESETS["lab"]
-    overrides: dict[str, Any] = {
-        "members": config.networks,
-        "steps": config.steps,
-        "measure_every": 1000,
-        "seed": config.seed,
-    }
-    return dataclasses.replace(lab, only=("novel",), **overrides)
+    return dataclasses.replace(
+        transition.PRESETS["lab"], only=("novel",), members=config.networks, steps=config.steps, measure_every=1000,
+        seed=config.seed,
+    )  # fmt: skip
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:

@@ -1,5 +1,7 @@
 """What ``layers`` claims and shows."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from experiments import panels
@@ -161,27 +163,27 @@ def figures(record: Record) -> dict[str, Figure]:
     figure, axes = axes_grid(2 if gpts else 3, 2 if gpts else 1, width=3.2, height=2.9)
     factors, grown, errors, *more = axes.flat
     _factors(factors, record, names[0])
-    for look, name in zip(panels.SERIES, names):
-        values = steps(record, name)
-        panels.bars(grown, np.arange(1, 1 + values.shape[1]), values, _said(name), look)
-    most = max(steps(record, name).shape[1] for name in names)
-    layer = np.arange(1, 1 + most)
+    of_names = {_said(name): steps(record, name) for name in names}
+    _over_layers(grown, of_names)
+    layer = np.arange(1, 1 + max(values.shape[1] for values in of_names.values()))
     for of in (layer, 2.0 ** (layer - 1)):  # GD, and above it Newton
         grown.plot(layer, of, **THEORY)
     grown.set(title="equivalent steps", xlabel="layers or loops", ylabel="steps of the first layer", yscale="log")
     panels.described(grown, 1, ylim=(0.9, 5000))
     first = [name for name in learners(names) if name.startswith(names[0])]
-    for look, name in zip(panels.SERIES, first):
-        values = READ(record, learner=name, read="error")
-        panels.bars(errors, np.arange(1, 1 + values.shape[1]), values, _said(name), look)
+    _over_layers(errors, {_said(name): READ(record, learner=name, read="error") for name in first})
     panels.described(errors, 1, title="error of the read-out", xlabel="layers", ylabel="error", yscale="log")
-    for axes, (look, name) in ((axes, one) for axes in more for one in zip(panels.SERIES, GPTS)):
-        values = GPT_ERROR(record, of=name)
-        panels.bars(axes, np.arange(values.shape[1]), values, f"GPT-2, {name}", look)
     for axes in more:
+        _over_layers(axes, {f"GPT-2, {name}": GPT_ERROR(record, of=name) for name in GPTS}, start=0)
         axes.set_xticks(range(GPT_ERROR(record, of="trained").shape[1]))
         panels.described(axes, 1, title="the same of GPT-2", xlabel="layers", ylabel="error", yscale="log")
     return {"layers": figure}
+
+
+def _over_layers(axes: Axes, curves: Mapping[str, np.ndarray], start: int = 1) -> None:
+    """Members (M, L) of every label, from the layer ``start`` on."""
+    for look, (label, values) in zip(panels.SERIES, curves.items()):
+        panels.bars(axes, np.arange(start, start + values.shape[1]), values, label, look)
 
 
 def _factors(axes: Axes, record: Record, name: str) -> None:

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from icl_lab.identify import Identified, battery, identify, predicted, training_prompts
-from icl_lab.lab.runs import FinishedRun, load_run
+from icl_lab.lab.runs import FinishedRun
 from icl_lab.prompts import BatchLearner, Prompt, Sampler, gaussian_regression, linear_regression
 
 GALLERY = Path(__file__).parents[2] / "figures" / "von_oswald"
@@ -33,8 +33,11 @@ def sampler_of(config: Any) -> Sampler:
     if not {"context_length", "input_size"} <= set(config) or "laws" in config:
         raise ValueError("identify needs prompts of linear regression of one kind: the run's configuration must have "
                          "context_length and input_size, or context_length and spectrum, and no laws")  # fmt: skip
-    given = {name: config[name] for name in LAW if isinstance(config.get(name), float | str)}
-    return linear_regression(context_length=config["context_length"], input_size=config["input_size"], **given)
+    return linear_regression(context_length=config["context_length"], input_size=config["input_size"], **_law(config))
+
+
+def _law(config: Any) -> dict[str, Any]:
+    return {name: config[name] for name in LAW if isinstance(config.get(name), float | str)}
 
 
 def of_stage(config: Any, stage: str) -> dict[str, Any]:
@@ -48,8 +51,8 @@ def of_stage(config: Any, stage: str) -> dict[str, Any]:
 def prompts_of(config: Any, stage: str) -> str:
     """The training distribution in words."""
     one = of_stage(config, stage)
-    kind = f"covariance diag({one['spectrum']})" if "spectrum" in one else ", ".join(
-        f"{name} {one[name]}" for name in LAW if isinstance(one.get(name), float | str))  # fmt: skip
+    kind = ", ".join(f"{name} {value}" for name, value in _law(one).items())
+    kind = f"covariance diag({one['spectrum']})" if "spectrum" in one else kind
     return f"linear regression, N = {one['context_length']}, D = {one['input_size']}, {kind or 'input_range 1.0'}"
 
 
@@ -89,17 +92,6 @@ def identify_members(learners: list[Callable], config: Any, seed: int) -> Identi
     sampler = sampler_of(config)
     sizes = {name: config[name] for name in ("context_length", "input_size")}
     return identify(learners, **sizes, sampler=sampler, seed=seed)
-
-
-def identified(folder: Path, stage: str, members: int | None = None, seed: int = 0) -> Identified:
-    """What the members of a training of a finished run compute.
-
-    Raises:
-      RecordError: for a folder without a run, or a run without parameters.
-      ValueError: for prompts that are no linear regression.
-    """
-    run = load_run(folder)
-    return identify_members(members_of(run, stage, members), of_stage(run.record.config, stage), seed)
 
 
 def clipped(run: FinishedRun, stage: str, members: int | None = None, seed: int = 0) -> dict[float, np.ndarray]:

@@ -1,5 +1,7 @@
 """What ``noise`` claims and shows. A member that is no better than one step is on the plateau and counts nowhere."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from experiments import panels
@@ -37,9 +39,11 @@ def over(record: Record, depth: int, noise: float, reference: str) -> np.ndarray
 @of_record
 def off_step(record: Record, depth: int) -> np.ndarray:
     """(M,) largest relative distance of the error from that of the best step, over noises."""
-    errors = [ERROR(record, depth=depth, noise=named(one), of="error") for one in noises(record, depth)]
-    step = [ERROR(record, depth=depth, noise=named(one), of="step") for one in noises(record, depth)]
-    return np.abs(np.stack(errors) / np.stack(step) - 1).max(0)
+    error, step = (
+        np.stack([ERROR(record, depth=depth, noise=named(one), of=of) for one in noises(record, depth)])
+        for of in ("error", "step")
+    )
+    return np.abs(error / step - 1).max(0)
 
 
 @of_record
@@ -55,12 +59,6 @@ def trained_apart(record: Record, depth: int) -> np.ndarray:
     return np.stack([one * of_ridge(depth, one, "strength")(record) for one in noises(record, depth)], 1)
 
 
-def _slope(record: Record, depth: int, strengths: np.ndarray) -> np.ndarray:
-    """(M,) slope of log strength against log noise; NaN where a strength is."""
-    slope = np.polyfit(np.log(noises(record, depth)), np.nan_to_num(np.log(strengths)).T, 1)[0]
-    return np.where(np.isfinite(strengths).all(1), slope, np.nan)
-
-
 def followed_by(record: Record, depth: int) -> np.ndarray:
     """(M, noises) the strengths of networks trained on all noises; NaN where ridge explains less than half.
 
@@ -72,15 +70,11 @@ def followed_by(record: Record, depth: int) -> np.ndarray:
 
 
 @of_record
-def apart(record: Record, depth: int) -> np.ndarray:
-    """(M,) slope of log strength against log noise, over members trained at each; NaN where one is on the plateau."""
-    return _slope(record, depth, trained_apart(record, depth))
-
-
-@of_record
-def together(record: Record, depth: int) -> np.ndarray:
-    """(M,) slope of log strength against log noise, of one network on prompts of each; NaN on the plateau."""
-    return _slope(record, depth, followed_by(record, depth))
+def slope(record: Record, depth: int, strengths_of: Callable[[Record, int], np.ndarray]) -> np.ndarray:
+    """(M,) slope of log strength against log noise; NaN where a strength is."""
+    strengths = strengths_of(record, depth)
+    slopes = np.polyfit(np.log(noises(record, depth)), np.nan_to_num(np.log(strengths)).T, 1)[0]
+    return np.where(np.isfinite(strengths).all(1), slopes, np.nan)
 
 
 _FAIL = ("strength_4th", "ridge", "six_ridge")
@@ -98,14 +92,14 @@ CLAIMS = (
         "follows",
         "The strength of ridge in four loops rises with the noise of training (slope of its log against that of the "
         "noise; control: one network trained on all noises).",
-        apart(4), at_least=0.5, control=together(4), headline=1,
+        slope(4, trained_apart), at_least=0.5, control=slope(4, followed_by), headline=1,
         reason="1 for the Bayes predictor; ridge of one strength has 0, one rate of GD less than 0.1",
     ),
     claim(
         "fixed",
         "A network of four loops that is trained on all noises hardly adapts to that of the prompt (the same slope; "
         "control: trained at each).",
-        together(4), at_most=0.25, control=apart(4), headline=2,
+        slope(4, followed_by), at_most=0.25, control=slope(4, trained_apart), headline=2,
         reason="half of the slope of the Bayes predictor that is not told the noise, 0.54; linear filters have up to "
         "0.08",
     ),

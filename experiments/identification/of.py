@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.identification.networks import clipped, identified, prompts_of
+from experiments.identification.networks import clipped, identify_members, members_of, of_stage, prompts_of
 from experiments.identification.saved import LEAST, as_json, opened
 from icl_lab.identify import Identified
 from icl_lab.lab import load_run, records, style
@@ -71,7 +71,8 @@ def _identify(options: Options) -> int:
         raise FlagError(f"--stage={options.stage}: allowed is one of {', '.join(run.stages())}")
     for stage in stages:
         try:
-            result = identified(folder, stage, members, options.seed)
+            learners = members_of(run, stage, members)
+            result = identify_members(learners, of_stage(run.record.config, stage), options.seed)
         except ValueError as error:  # RecordError and LearnerError are ValueErrors
             refused.append(f"{stage}: {error}")
             continue

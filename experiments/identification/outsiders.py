@@ -9,12 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import Array
 
-from experiments.identification.disturbances import program, training
-from experiments.identification.suite import MAKE, Build, Law, Planted, Rng, log_uniform, one_prompt, sampler, solver
-from icl_lab import solvers
+from experiments.identification.disturbances import MIXED, by_adam, program, training
+from experiments.identification.suite import MAKE, Build, Law, Planted, Rng, log_uniform, one_prompt, solver
 from icl_lab.fast import batch_learner
 from icl_lab.models import LinearSelfAttention, Transformer
 from icl_lab.prompts import Learner, Prompt
@@ -121,22 +119,14 @@ def of_network(name: str) -> Any:
 
 @partial(jax.jit, static_argnums=(0, 2, 3))
 def trained(name: str, keys: Array, steps: int, law: Law) -> Any:
-    """(M, ...) parameters after so many steps of Adam at 1e-3 on batches of 128 prompts; untrained for none."""
-    network, optimizer = NETWORKS[name], optax.adam(3e-3)
-
-    def loss(params: Any, key: Array) -> Array:
-        sample = sampler(law)(key, 128)
-        return jnp.mean((batch_learner(network, params)(sample.prompt) - sample.target) ** 2)
-
-    def step(state: Any, key: Array) -> tuple[Any, None]:
-        params, inner = state
-        updates, inner = optimizer.update(jax.grad(loss)(params, key), inner)
-        return (optax.apply_updates(params, updates), inner), None
+    """(M, ...) parameters after so many steps of Adam at 3e-3 on batches of 128 prompts; untrained for none."""
+    network = NETWORKS[name]
 
     def one(key: Array) -> Any:
         params = network.init(key, jnp.zeros((law.n + 1, law.d + 1)))
-        state = (params, optimizer.init(params))
-        return jax.lax.scan(step, state, jax.random.split(key, steps))[0][0] if steps else params
+        if not steps:
+            return params
+        return by_adam(partial(batch_learner, network), params, 3e-3, jax.random.split(key, steps), law, 128)
 
     return jax.vmap(one)(keys)
 
@@ -147,7 +137,7 @@ def names(kinds: Collection[str], share: float) -> list[tuple[str, int]]:
     return [(kind, i) for kind, count in counts for i in range(count)]
 
 
-def outsiders(seed: int, kinds: Collection[str] = tuple(KINDS), share: float = 1.0) -> list[Planted]:
+def outsiders(seed: int, kinds: Collection[str], share: float) -> list[Planted]:
     """150 outsiders, or a share of some kinds: three in four at D = 5, N = 10, the others at D = 10, N = 20."""
     place = list(KINDS).index
     return [
@@ -197,7 +187,7 @@ def _mean(i: int, rng: Rng, law: Law) -> Planted:
     ]
     sample = training(law, 0)
     while True:
-        halves = [_step(rng, law) if name == "GD" else solver(name, rng, law, i) for name in pair]
+        halves = [_one_step(rng, law) if name == "GD" else solver(name, rng, law, i) for name in pair]
         a, b = (
             np.asarray(program(half.build, "gain", None)(half.params, np.float32(0), *sample)[0]) for half in halves
         )
@@ -207,14 +197,9 @@ def _mean(i: int, rng: Rng, law: Law) -> Planted:
             return Planted("mean of two", False, mean_of(halves[0].build, halves[1].build), params, law)
 
 
-def _step(rng: Rng, law: Law) -> Planted:
+def _one_step(rng: Rng, law: Law) -> Planted:
     rate = np.array([log_uniform(rng, 0.2, 0.8) / law.unit], np.float32)
-    return Planted("GD", True, one_prompt(one_step), rate, law)
-
-
-def one_step(p: Any) -> Learner:
-    """One step of gradient descent."""
-    return solvers.gradient_descent(p[0], 1)
+    return Planted("GD", True, MIXED["GD"][0], rate, law)
 
 
 @cache

@@ -10,6 +10,7 @@ the published way (before.py).
 """
 
 import dataclasses
+import itertools
 import multiprocessing
 import sys
 from collections.abc import Iterator, Sequence
@@ -54,17 +55,12 @@ PRESETS = {
         members=1, suites=(0,), changes=(0.03,), families=("ridge",), kinds=("nearest neighbour",), outsiders=0.01
     ),
     "quick": Config(
-        members=1,
-        suites=(0,),
-        changes=(0.03,),
-        families=("ridge", "softmax regression"),
-        kinds=("nearest neighbour",),
-        outsiders=0.01,
-        compare=False,
+        members=1, suites=(0,), changes=(0.03,), families=("ridge", "softmax regression"),
+        kinds=("nearest neighbour",), outsiders=0.01, compare=False,
     ),
     "lab": Config(),
     "paper": Config(),
-}
+}  # fmt: skip
 
 
 COLUMN = quantity("{column}", "suite", "change", "learner", column=COLUMNS)
@@ -132,7 +128,7 @@ def _done(tasks: Sequence[Task]) -> Iterator[tuple[Task, np.ndarray] | None]:
 def counts(config: Config, arrays: dict[str, np.ndarray], names: np.ndarray, inside: np.ndarray) -> dict[str, Any]:
     """Counts of outcomes by suite, change and family, and one-sided exact 95 % bounds."""
     summary: dict[str, Any] = {}
-    for (s, suite), (c, change) in ((a, b) for a in enumerate(config.suites) for b in enumerate(config.changes)):
+    for (s, suite), (c, change) in itertools.product(enumerate(config.suites), enumerate(config.changes)):
         for way in ("outcome", "former", "published"):
             outcome = arrays[way][s, c]
             if np.isnan(outcome).all():

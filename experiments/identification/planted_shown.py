@@ -6,22 +6,22 @@ from typing import Any
 import numpy as np
 
 from experiments.identification.judging import CONTAINS, EQUAL, OUTCOMES, WRONG
-from experiments.identification.planted import COLUMN, FAMILY, Config, at_most
+from experiments.identification.planted import COLUMN, FAMILY, at_most
 from experiments.identification.suite import NAMES
 from experiments.statistics import of_record
 from icl_lab.claims import FAILS, NOT_RESOLVED
-from icl_lab.lab import Claim, Record, claims_of, from_json, style
+from icl_lab.lab import Claim, Record, claims_of, style
 from icl_lab.lab.style import Figure
 
 
 def figures(record: Record) -> dict[str, Figure]:
     """Outcomes by family, one panel a change, suites together."""
-    config = from_json(Config, record.config)
-    figure, axes = style.panels(len(config.changes), 1, shape=1.37)
+    changes = record.config["changes"]
+    figure, axes = style.panels(len(changes), 1, shape=1.37)
     outcome, family = COLUMN(record, column="outcome"), FAMILY(record)
     labels, colours = (*NAMES, "outsiders"), ("C2", "#5fae5f", "#a8d8a8", "0.9", "C1", "black")
     hatches = ("", "\\\\\\", "...", "///", "xxx", "")  # what is alike in grey
-    for c, (axis, change) in enumerate(zip(axes[0], config.changes)):
+    for c, (axis, change) in enumerate(zip(axes[0], changes)):
         left = np.zeros(len(labels))
         for k, (name, colour, hatch) in enumerate(zip(OUTCOMES, colours, hatches)):
             seen = [outcome[:, c, family == g].ravel() for g in (*range(len(NAMES)), -1)]
@@ -42,10 +42,10 @@ Statistic = Callable[[np.ndarray, np.ndarray], Any]
 @of_record
 def _of(record: Record, suite: int, change: float, statistic: Statistic, way: str = "outcome") -> np.ndarray:
     """A statistic of one suite at one change; nothing where the record has not got it."""
-    config = from_json(Config, record.config)
-    if suite not in config.suites or change not in config.changes:
+    suites, changes = record.config["suites"], record.config["changes"]
+    if suite not in suites or change not in changes:
         return np.array([])
-    outcome = COLUMN(record, column=way)[config.suites.index(suite), config.changes.index(change)]
+    outcome = COLUMN(record, column=way)[suites.index(suite), changes.index(change)]
     if np.isnan(outcome).any():
         return np.array([])
     return np.atleast_1d(statistic(outcome, FAMILY(record) >= 0)).astype(float)
@@ -67,21 +67,6 @@ _AT_LAB = {"own_5_01": NOT_RESOLVED} | dict.fromkeys(
     ("wrong_5_01", "wrong_bound_5_01", "wrong_5_03", "wrong_bound_5_03", "outsiders_6_01", "outsiders_6_03"), FAILS
 )
 claim = claims_of("identification.planted", "This lab, planted suite", _AT_LAB, presets=("lab",), interval="exact")
-BARS: tuple[tuple[str, str, Statistic, dict[str, Any]], ...] = (
-    ("wrong", "share of planted learners that get a wrong name", _wrong, {"at_most": 0.01}),
-    (
-        "wrong_bound",
-        "95 % upper bound of the rate of wrong names",
-        _wrong_below,
-        {"at_most": 0.02},
-    ),
-    (
-        "outsiders",
-        "outsiders that get a name",
-        _named,
-        {"at_most": 0},
-    ),
-)
 FIRST = {"own_5_03": 1, "outsiders_5_03": 2}
 """Headlines. Quick runs suite 0, of which nothing is claimed."""
 
@@ -96,7 +81,9 @@ def _claims() -> Iterator[Claim]:
                  lambda outcome, inside: outcome[inside] <= CONTAINS, {"at_least": own_bar} | share),
                 ("equal", "the name is that, or equal within the disturbance",
                  lambda outcome, inside: outcome[inside] <= EQUAL, {"at_least": equal_bar} | share),
-                *BARS,
+                ("wrong", "share of planted learners that get a wrong name", _wrong, {"at_most": 0.01}),
+                ("wrong_bound", "95 % upper bound of the rate of wrong names", _wrong_below, {"at_most": 0.02}),
+                ("outsiders", "outsiders that get a name", _named, {"at_most": 0}),
             )  # fmt: skip
             for name, text, statistic, bar in bars:
                 yield claim(

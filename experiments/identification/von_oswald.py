@@ -122,25 +122,19 @@ def control(name: str, config: Config, fits: Fits) -> list[Callable]:
 def arrays_of(found: Identified) -> dict[str, np.ndarray]:
     """(M,) numbers of every member, and its fingerprint; ``equals`` without families that only contain the name."""
     members = found.members
-    named = [NAMES.index(m.family) if m.family else -1 for m in members]
     steps = [m.steps if isinstance(m.steps, tuple) else (m.steps or 0,) for m in members]
-    grid, r, spread = found.filter
-    return {
-        "named": np.array(named),
-        "steps": np.array([min(k) for k in steps]),
-        "steps_most": np.array([max(k) for k in steps]),
-        "stability": np.array([m.stability for m in members]),
-        "gain": np.array([np.nan if m.gain is None else m.gain for m in members]),
-        "residual": np.array([m.residual for m in members]),
-        "free": np.array([m.free for m in members]),
-        "asymmetry": np.array([m.asymmetry for m in members]),
-        "range": np.array([m.range or 0.0 for m in members]),
-        "label_range": np.array([m.label_range or 0.0 for m in members]),
-        "equals": np.array([[name in claimed(m) for name in NAMES] for m in members]),
-        "grid": grid,
-        "r": r,
-        "spread": spread,
+    numbers: dict[str, list] = {
+        "named": [NAMES.index(m.family) if m.family else -1 for m in members],
+        "steps": [min(k) for k in steps],
+        "steps_most": [max(k) for k in steps],
+        "gain": [np.nan if m.gain is None else m.gain for m in members],
+        "range": [m.range or 0.0 for m in members],
+        "label_range": [m.label_range or 0.0 for m in members],
+        "equals": [[name in claimed(m) for name in NAMES] for m in members],
     }
+    numbers |= {name: [getattr(m, name) for m in members] for name in ("stability", "residual", "free", "asymmetry")}
+    fingerprint = dict(zip(("grid", "r", "spread"), found.filter))
+    return {name: np.array(values) for name, values in numbers.items()} | fingerprint
 
 
 def said_of(found: Identified) -> dict[str, Any]:

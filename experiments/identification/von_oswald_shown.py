@@ -88,13 +88,11 @@ def _factors(record: Record, names: list[str]) -> Figure:
         members = axis.plot(grid, factor(record, factor="r").T, color="#0072B2", lw=0.8)
         axis.axhline(0, color="0.6", lw=0.5)
         axis.set(xscale="log", ylim=(-0.6, 1.2), title=f"{IN_WORDS[name]}:\n{answer(record, name)}")
+        axis.set_xlabel("eigenvalue of X$^T$X/N")
     for axis in axes[:, 0]:
         axis.set_ylabel("residual factor")
-    for place, axis in enumerate(axes.flat):
-        if place < len(names):
-            axis.set_xlabel("eigenvalue of X$^T$X/N")
-        else:
-            axis.set_axis_off()
+    for axis in axes.flat[len(names) :]:
+        axis.set_axis_off()
     if names:
         figure.legend([members[0], spread], ["a member", "its spread over rotations"])
     return figure

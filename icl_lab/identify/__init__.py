@@ -19,7 +19,7 @@ from icl_lab.identify.family import Family, Model, Parameter, containers, filter
 from icl_lab.identify.fitting import Fit, predicted, refitted, relative
 from icl_lab.identify.labels import IdentifiedLabels, identify_classifier
 from icl_lab.identify.one import all_fits, at_factors, one_member, with_mixed_examples
-from icl_lab.identify.outputs import combined, one_output, outputs_of, sizes_of
+from icl_lab.identify.outputs import combined, one_output, sizes_of
 from icl_lab.identify.probes import (
     CONTEXTS,
     FIT,
@@ -83,9 +83,11 @@ def identify(
     check_seed(seed)
     if isinstance(learners, Members):
         sampler, learners = learners.common_sampler() if sampler is None else sampler, learners.learners()
-    if sampler is not None and None in (context_length, input_size):
-        dims = sizes_of(sampler, seed)
-        context_length, input_size = (dim if of is None else of for of, dim in zip((context_length, input_size), dims))
+    outputs = 1
+    if sampler is not None:
+        n, d, outputs = sizes_of(sampler, seed)
+        context_length = n if context_length is None else context_length
+        input_size = d if input_size is None else input_size
     if context_length is None or input_size is None:
         raise ValueError(
             "context_length and input_size must be given, or a sampler that has them (a saved one has none); got None"
@@ -99,14 +101,13 @@ def identify(
     many: list[Any] = list(learners) if isinstance(learners, Iterable) and not _is_one(learners) else [learners]
     if not many:
         raise ValueError("learners must hold at least one learner")
-    outputs = outputs_of(sampler, seed)
     asked_for = {"context_length": context_length, "input_size": input_size, "seed": seed}
     every = []
     for channel in range(outputs):
         units, on, rng = battery(one_output(sampler, channel, outputs), context_length, input_size, seed)
         setting = Setting(units, on, rotations(rng, input_size), families)
         every.append(_identified(many, setting, (channel, outputs), seed, asked_for))
-    return every[0] if outputs == 1 else combined(every, list(dict.fromkeys([*families, "zero"])))
+    return every[0] if outputs == 1 else combined(every, families)
 
 
 def _is_one(learners: object) -> bool:
@@ -121,7 +122,6 @@ def _identified(
     units, on = setting.units, setting.battery
     n, d = on.x.shape[1:]
     trial = training_prompts(on, units)
-    first_degree: int | None = None
     members, parts, prints, predictions, spacings = [], [], [], [], []
     for i, learner in enumerate(many):
         name = f"learner {i}" + (f" ({learner.__name__})" if hasattr(learner, "__name__") else "")
@@ -133,17 +133,18 @@ def _identified(
         parts[-1].setdefault("locality", prints[-1]["locality"])
         responses, at = answers(ask, on, setting.turns), at_factors(ask, setting)
         members.append(one_member(ask, parts[-1], setting, True, max(EXACT, ROUNDINGS * spacings[-1]), responses, at))
+        if i == 0:
+            first_degree = degree(ask, on)
         predictions.append((responses.raw[JUDGE], responses.mean[JUDGE], at(2.0, 2.0)[1].mean))
-        first_degree = degree(ask, on) if i == 0 else first_degree
-    verdict, family = verdict_of(members, list(dict.fromkeys([*setting.families, "zero"])))  # which needs no fit
+    verdict, family = verdict_of(members, setting.families)
     graded: dict[str, Any] = {}
     bound = max(EXACT, ROUNDINGS * max(spacings))
     for part in parts[0]:
         measured = [one[part] for one in parts if not np.isnan(one[part])] or [float("nan")]
         worst = max(measured)
         graded[part] = {"median": float(np.median(measured)), "worst": worst, "grade": grade(worst, bound)}
+    graded["degree"] = first_degree
     grid = units.eigenvalue * prints[0]["grid"]
     r, spread = (np.stack([one[name] for one in prints]) for name in ("r", "spread"))
     judged = Judged(on.plain.eigenvalues[JUDGE], on.plain.weights[JUDGE], *map(np.stack, zip(*predictions)))
-    graded |= {"degree": first_degree}
     return Identified(verdict, family, members, graded, (grid, r, spread), units, asked_for, max(spacings), judged)

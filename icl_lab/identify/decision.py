@@ -1,7 +1,7 @@
 """Stage D: what one member is, from the fits of all models."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -234,6 +234,14 @@ def ladder(fits: Sequence[Fit]) -> dict[float, str | None]:
         within = [fit for fit in fits if fit.residual <= bound]
         rungs[bound] = described(min(within, key=lambda fit: (fit.model.size, fit.residual))) if within else None
     return rungs
+
+
+def best_of(fits: Iterable[Fit]) -> dict[str, Fit]:
+    """The nearest fit of every family, ascending."""
+    best: dict[str, Fit] = {}
+    for fit in sorted(fits, key=lambda fit: fit.residual):
+        best.setdefault(fit.model.family, fit)
+    return best
 
 
 def differ_most(a: Fit, b: Fit, target: Floats, spectra: Floats) -> str:

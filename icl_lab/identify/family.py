@@ -127,6 +127,21 @@ def containers(families: Mapping[str, Family]) -> dict[str, set[str]]:
     return holders
 
 
+def single(
+    name: str,
+    predict: Predict,
+    parameters: Sequence[Parameter] = (),
+    *,
+    starts: int = 8,
+    warm: Callable[[Mapping[Key, Floats]], Sequence[Floats]] = lambda fitted: (),
+    scaled: bool = False,
+    **options: Any,
+) -> Family:
+    """A family of one model without steps; ``options`` are those of ``Family``."""
+    model = Model(name, 0, tuple(parameters), predict, starts=starts, warm=warm, scaled=scaled)
+    return Family(name, (model,), **options)
+
+
 Response = Callable[..., Floats]
 """``(eigenvalues (..., C, r), steps, *columns (S, 1, 1)) -> h (S, C, r)``: numpy code that broadcasts."""
 
@@ -146,7 +161,12 @@ def filter_family(
         Model(name, k, tuple(parameters), filtered(response, k), starts=starts, warm=functools.partial(warm, steps=k))
         for k in steps
     )
-    return Family(name, models, FILTER, ("centred_rotation",), contains=tuple(contains), filters="plain")
+    return of_filters(name, models, contains)
+
+
+def of_filters(name: str, models: Sequence[Model], contains: Sequence[str] = ()) -> Family:
+    """A family of these spectral filters."""
+    return Family(name, tuple(models), FILTER, ("centred_rotation",), contains=tuple(contains), filters="plain")
 
 
 def filtered(response: Response, steps: int, part: str = "plain") -> Predict:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from icl_lab.identify.asking import Floats
-from icl_lab.identify.family import FILTER, Family, Key, Model, Parameter, filter_family, filtered
+from icl_lab.identify.family import FILTER, Family, Key, Model, Parameter, filter_family, filtered, of_filters
 from icl_lab.identify.probes import Battery
 
 RATE = Parameter("learning_rate", 1e-3, 10.0, eigenvalue=-1)
@@ -138,20 +138,16 @@ def _one_step(name: str) -> Model:
     return dataclasses.replace(filter_family(name, [RATE], gd, steps=(1,)).models[0], scaled=True)
 
 
-def _family(name: str, models: Sequence[Model], contains: Sequence[str] = ()) -> Family:
-    return Family(name, tuple(models), FILTER, ("centred_rotation",), contains=tuple(contains), filters="plain")
-
-
 def _stepwise(name: str, response, second: Parameter, steps: Sequence[int]) -> Family:
     """GD with one more number; its single step is that of GD."""
     more = filter_family(name, [RATE, second], response, steps=steps, warm=_from_gd)
-    return _family(name, (_one_step(name), *more.models))
+    return of_filters(name, (_one_step(name), *more.models))
 
 
 def _gd_family() -> Family:
     shared = filter_family("GD", [RATE], gd, steps=(2, 3, 4, 5, 6, 7, 8, 10, 12, 16)).models
     separate = tuple(_own("GD", gd, k, (RATE,) * k, 0) for k in (2, 3, 4, 5))
-    return _family("GD", (_one_step("GD"), *shared, *separate), ("Newton", "heavy ball", "Chebyshev"))
+    return of_filters("GD", (_one_step("GD"), *shared, *separate), ("Newton", "heavy ball", "Chebyshev"))
 
 
 def _real_roots(theta: Floats) -> tuple[str, ...]:
@@ -163,14 +159,14 @@ def _gdpp_family() -> Family:
     shared = _stepwise("GD++", gd_plus_plus, GAMMA, (2, 3, 4, 5, 6, 8, 10, 12)).models
     shared = tuple(dataclasses.replace(one, also=_real_roots) if one.steps == 2 else one for one in shared)
     separate = tuple(_own("GD++", gd_plus_plus, k, (RATE,) * k + (GAMMA,) * (k - 1), k - 1) for k in (2, 3, 4, 5))
-    return _family("GD++", shared + separate, ("GD",))
+    return of_filters("GD++", shared + separate, ("GD",))
 
 
 def _chebyshev_family() -> Family:
     high = Parameter("high", 0.05, 1e3, eigenvalue=1)
     ratio = Parameter("low over high", 1e-3, 0.98)
     more = filter_family("Chebyshev", [high, ratio], chebyshev, steps=(2, 3, 4, 5, 6, 8, 10)).models
-    return _family("Chebyshev", (_one_step("Chebyshev"), *more))
+    return of_filters("Chebyshev", (_one_step("Chebyshev"), *more))
 
 
 MOMENTUM_STEPS = (2, 3, 4, 5, 6, 8, 10)

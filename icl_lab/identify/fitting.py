@@ -138,11 +138,9 @@ def _at_bound(gain: Any) -> Any:
 
 def _box(model: Model, gain: tuple[float, float]) -> tuple[Floats, Floats]:
     """Bounds of all fitted numbers: the parameters on their line, then the gain, where the model has none itself."""
+    ends = [p.low for p in model.parameters], [p.high for p in model.parameters]
     free = not model.scaled and gain[0] < gain[1]
-    low, high = (
-        np.array([*(_inward(p, end) for p in model.parameters), *[gain[k]] * free])
-        for k, end in enumerate(("low", "high"))
-    )
+    low, high = (np.array([*_to_line(model.parameters, end), *[g] * free]) for end, g in zip(ends, gain))
     return low, high
 
 
@@ -202,12 +200,7 @@ def _cost_and_slopes(model: Model, on: Battery, target: Floats, norms: Floats, z
     return scale.sum(1), (weighted @ miss[..., None])[..., 0], weighted @ jacobian.swapaxes(1, 2)
 
 
-def _inward(parameter: Parameter, end: str) -> float:
-    value = getattr(parameter, end)
-    return float(np.log(value)) if parameter.logarithmic else value
-
-
-def _to_line(parameters: Sequence[Parameter], theta: Floats) -> Floats:
+def _to_line(parameters: Sequence[Parameter], theta: Sequence[float] | Floats) -> Floats:
     return np.array([np.log(max(t, p.low)) if p.logarithmic else t for p, t in zip(parameters, theta, strict=True)])
 
 

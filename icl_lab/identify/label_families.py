@@ -82,8 +82,12 @@ def flat(on: LabelPrompts) -> Floats:
 
 def nearest(on: LabelPrompts, confidence: float) -> Floats:
     """The label of the nearest example, the others alike."""
-    winner = np.take_along_axis(on.hot, on.distances.argmin(1)[:, None, None], 1)[:, 0]
-    return winner * confidence + (1 - winner) * (1 - confidence) / (on.count - 1)
+    return certain(np.take_along_axis(on.hot, on.distances.argmin(1)[:, None, None], 1)[:, 0], confidence)
+
+
+def certain(winner: Floats, confidence: float) -> Floats:
+    """(B, C) probabilities of a label (B, C), a unit vector, and of the others alike."""
+    return winner * confidence + (1 - winner) * (1 - confidence) / (winner.shape[1] - 1)
 
 
 def copy(on: LabelPrompts, confidence: float, radius: float) -> Floats:

@@ -144,7 +144,7 @@ def identify_classifier(
     answers = _asked(learner, on)
     if total_variation(answers[::-1], _asked(learner, on.take(slice(None, None, -1)))) > EXACT:
         raise LearnerError("learner answers the same prompts differently when they are asked in another order")
-    return decided(answers, on, _structure(lambda prompts: _asked(learner, prompts), answers, on, rng))
+    return decided(answers, on, _structure(learner, answers, on, rng))
 
 
 def label_battery(
@@ -222,20 +222,19 @@ def _fitted(name: str, target: Floats, judged: Floats, on: LabelPrompts, other: 
 
 
 def _structure(
-    ask: Callable[[LabelPrompts], Floats], unchanged: Floats, on: LabelPrompts, rng: np.random.Generator
+    learner: Callable[..., Any], unchanged: Floats, on: LabelPrompts, rng: np.random.Generator
 ) -> dict[str, float]:
     """By property, the change of the answers under a random renaming, order, rotation, and with another query."""
     count, n, d = on.x.shape
     names = rng.permuted(np.tile(np.arange(on.count), (count, 1)), axis=1)
     order = rng.permuted(np.tile(np.arange(n), (count, 1)), axis=1)
     turn = haar(rng, count, d)
-    renamed = ask(dataclasses.replace(on, labels=np.take_along_axis(names, on.labels, 1)))
-    mixed = (np.take_along_axis(on.x, order[..., None], 1), np.take_along_axis(on.labels, order, 1))
+    ask = lambda **changes: _asked(learner, dataclasses.replace(on, **changes))  # noqa: E731
     changed = {
-        "label_permutation": np.take_along_axis(renamed, names, 1),
-        "order": ask(dataclasses.replace(on, x=mixed[0], labels=mixed[1])),
-        "rotation": ask(dataclasses.replace(on, x=on.x @ turn, q=(on.q[:, None] @ turn)[:, 0])),
-        "query_independence": ask(dataclasses.replace(on, q=np.roll(on.q, 1, 0))),
+        "label_permutation": np.take_along_axis(ask(labels=np.take_along_axis(names, on.labels, 1)), names, 1),
+        "order": ask(x=np.take_along_axis(on.x, order[..., None], 1), labels=np.take_along_axis(on.labels, order, 1)),
+        "rotation": ask(x=on.x @ turn, q=(on.q[:, None] @ turn)[:, 0]),
+        "query_independence": ask(q=np.roll(on.q, 1, 0)),
     }
     return {name: total_variation(unchanged, answers) for name, answers in changed.items()}
 

@@ -9,7 +9,7 @@ import numpy as np
 from icl_lab.identify import decision, numbers, refusal, stability
 from icl_lab.identify.asking import Ask, Floats
 from icl_lab.identify.decision import Member
-from icl_lab.identify.family import Family, Key, Model, containers
+from icl_lab.identify.family import Family, Key, containers
 from icl_lab.identify.fitting import GAIN, Fit, fitted, free_filter, judged, predicted, relative
 from icl_lab.identify.probes import FIT, JUDGE, Answers, Battery, answers, over_examples
 from icl_lab.identify.setting import Setting
@@ -32,7 +32,7 @@ def one_member(
     """
     at = at or at_factors(ask, setting)
     responses = found or answers(ask, setting.battery, setting.turns)
-    asymmetry = float(np.median(responses.asymmetry))
+    asymmetry = responses.asymmetry
     make_member = partial(Member, asymmetry=asymmetry, noise=responses.noise)
     if float(np.sqrt((responses.raw**2).mean())) < decision.ZERO:
         reason, most = "predictions are below .001 labels", decision.DEVIATIONS[-1]
@@ -46,13 +46,11 @@ def one_member(
     fits = [dataclasses.replace(fit, beyond=_miss(fit, far_responses, on)) for fit in fits]
     fits, collapsed = _without_collapsed(fits, out, responses, setting)
     out |= collapsed
-    best: dict[str, Fit] = {}
-    for fit in sorted(fits, key=lambda fit: fit.residual):
-        best.setdefault(fit.model.family, fit)
+    best = decision.best_of(fits)
     rivals, ladder = {decision.described(fit): fit.residual for fit in best.values()}, decision.ladder(fits)
     make_member = partial(make_member, free=free, rivals=rivals, ladder=ladder, unfitted=unfitted, excluded=out)
     decided = stability.decide(fits, responses.noise)
-    refused = partial(_refused, make_member, fits, out, responses, asymmetry, about, free, setting)
+    refused = partial(_refused, make_member, fits, out, responses, about, free, setting)
     if not decided.names:
         return refused()
     forced = refusal.evidence(about, asymmetry, setting.battery.q.shape[2], exact)
@@ -129,11 +127,10 @@ def with_mixed_examples(ask: Ask, found: Answers, setting: Setting) -> Answers:
 
     Families of the inputs' basis allow it, and it takes noise away; a centred learner is another one after it.
     """
-    asymmetry = float(np.median(found.asymmetry))
-    if asymmetry <= decision.EQUAL and setting.battery.tasks is None:
+    if found.asymmetry <= decision.EQUAL and setting.battery.tasks is None:
         return found
     mixed = over_examples(ask, setting.battery, np.random.default_rng(0))
-    close = float(np.median(relative(mixed, found.raw))) <= asymmetry
+    close = float(np.median(relative(mixed, found.raw))) <= found.asymmetry
     return dataclasses.replace(found, raw=mixed) if close else found
 
 
@@ -145,14 +142,19 @@ def all_fits(
     A model of many numbers is left out where the smaller ones are so close that it could not replace them, and always
     where fits are made ``roughly``. ``gain`` says that predictions may have one.
     """
-    chosen, asymmetry = [setting.families[name] for name in names], float(np.median(found.asymmetry))
+    chosen, input_size = [setting.families[name] for name in names], setting.battery.q.shape[2]
     fit_on, judge_on = setting.battery.take(FIT), setting.battery.take(JUDGE)
     kinds = {family.filters for family in chosen} - {""}
     free = min((_free(found, setting.battery, kind) for kind in sorted(kinds)), default=float("nan"))
     fits: list[Fit] = []
     unfitted: dict[str, None] = {}
     known: dict[Key, Floats] = {}
-    models = [(model, family) for family in chosen for model in _models(family, setting, asymmetry)]
+    asymmetric = found.asymmetry >= decision.EQUAL
+    models = [
+        (model, family)
+        for family in chosen
+        for model in (*family.models, *(family.for_size(input_size) if asymmetric else ()))
+    ]
     size, left = 0, []
     for model, family in sorted(models, key=lambda pair: pair[0].size):
         if model.size > size:
@@ -174,12 +176,6 @@ def _enough(best: Fit, raw: bool, free: float, noise: float) -> bool:
         return best.on_raw <= decision.EQUAL
     close = best.residual <= max(decision.NEAR_IF_FLEXIBLE, 3 * noise)
     return close or best.residual - 0.8 * free <= max(decision.SHARE * best.residual, decision.LEAST)
-
-
-def _models(family: Family, setting: Setting, asymmetry: float) -> Sequence[Model]:
-    """The models of a family; those for inputs of this size only where the learner is not quite symmetric."""
-    further = family.for_size(setting.battery.q.shape[2]) if asymmetry >= decision.EQUAL else ()
-    return (*family.models, *further)
 
 
 def _without_collapsed(
@@ -207,10 +203,11 @@ def _without_collapsed(
 
 
 def _refused(
-    make_member: partial, fits: list[Fit], out: Mapping[str, str], responses: Answers, asymmetry: float,
-    about: Mapping[str, float], free: float, setting: Setting, description: str = "",
+    make_member: partial, fits: list[Fit], out: Mapping[str, str], responses: Answers, about: Mapping[str, float],
+    free: float, setting: Setting, description: str = "",
 ) -> Member:  # fmt: skip
     """None of these, with the nearest of all families, also of those that are excluded."""
+    asymmetry = responses.asymmetry
     names = [name for name in out if not setting.families[name].of_set or setting.battery.tasks is not None]
     others, _, _ = all_fits(responses, names, setting, roughly=True)
     nearest = refusal.nearest([*fits, *others], asymmetry)
@@ -266,7 +263,7 @@ def _range(at: At, named: Fit, ranked: Sequence[Fit]) -> tuple[tuple[float | Non
             if failed and (factor > 2 or not inputs):
                 break
             on, responses = at(factor if inputs else 1.0, factor)  # y = X w follows the inputs
-            asymmetric = not named.raw and float(np.median(responses.asymmetry)) > decision.ASYMMETRY
+            asymmetric = not named.raw and responses.asymmetry > decision.ASYMMETRY
             failed = failed or asymmetric or _miss(named, responses, on) > decision.NAMED
             limit = limit if failed else factor
             if inputs and factor == 2:

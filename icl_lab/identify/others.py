@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from icl_lab.identify.asking import Floats
-from icl_lab.identify.family import Family, Key, Model, Parameter
+from icl_lab.identify.family import Family, Key, Model, Parameter, single
 from icl_lab.identify.probes import Battery
-from icl_lab.identify.sets import DMMSE
+from icl_lab.identify.sets import DMMSE, STRENGTH
 
 LINEAR = ("linear_labels", "linear_query")
 SIMILARITY = ("linear_labels", "permutation")
@@ -170,10 +170,7 @@ def general_preconditioner(size: int) -> tuple[Model, ...]:
 SHARPNESS = Parameter("sharpness", 1e-3, 30.0, eigenvalue=-1)
 AMPLITUDE = Parameter("amplitude", -20.0, 20.0, logarithmic=False)
 SIGNED_SHARPNESS = Parameter("sharpness", -10.0, 10.0, eigenvalue=-1, logarithmic=False)
-
-
-def _one(name: str, predict, parameters=(), scaled: bool = False, **options) -> Family:
-    return Family(name, (Model(name, 0, tuple(parameters), predict, scaled=scaled),), **options)
+RATE = Parameter("learning_rate", 1e-4, 2.0, eigenvalue=-1)  # of LMS
 
 
 def _two_heads(fitted) -> list[Floats]:
@@ -204,8 +201,8 @@ OTHERS = (
         SIMILARITY,
         ("linear_query",),
     ),
-    _one("kernel smoothing", smoothing, (Parameter("bandwidth", 0.1, 30.0, eigenvalue=0.5), AMPLITUDE), scaled=True,
-         needs=SIMILARITY, breaks=("linear_query",)),
+    single("kernel smoothing", smoothing, (Parameter("bandwidth", 0.1, 30.0, eigenvalue=0.5), AMPLITUDE), scaled=True,
+           needs=SIMILARITY, breaks=("linear_query",)),
     Family(
         "conjugate gradients",
         tuple(
@@ -215,37 +212,23 @@ OTHERS = (
         contains=("least squares",),
         **ADAPTIVE,
     ),
-    Family(
-        "noise-adaptive ridge",
-        (
-            Model("noise-adaptive ridge", 0,
-                  (Parameter("low strength", 1e-4, 1e3, eigenvalue=1),
-                   Parameter("high strength", 1e-4, 1e4, eigenvalue=1)),
-                  noise_adaptive, warm=_around_ridge),
-        ),
-        contains=("ridge",), **ADAPTIVE,
+    single(
+        "noise-adaptive ridge", noise_adaptive,
+        (Parameter("low strength", 1e-4, 1e3, eigenvalue=1), Parameter("high strength", 1e-4, 1e4, eigenvalue=1)),
+        warm=_around_ridge, contains=("ridge",), **ADAPTIVE,
     ),
-    _one("LMS", functools.partial(lms, normalised=False),
-         (Parameter("learning_rate", 1e-4, 2.0, eigenvalue=-1),), **ORDERED),
-    _one("normalised LMS", functools.partial(lms, normalised=True), (Parameter("learning_rate", 1e-3, 2.0),),
-         **ORDERED),
-    _one("leaky LMS", functools.partial(lms, normalised=False),
-         (Parameter("learning_rate", 1e-4, 2.0, eigenvalue=-1), Parameter("leak", 1e-4, 0.7)),
-         contains=("LMS",), **ORDERED),
-    _one(
-        "RLS with forgetting", forgetting,
-        (Parameter("strength", 1e-3, 1e3, eigenvalue=1), Parameter("1 - forgetting", 1e-4, 0.7)),
-        contains=("ridge",), **ORDERED,
-    ),
-    Family(
-        "weighted ridge",
-        (
-            Model("weighted ridge", 0,
-                  (Parameter("strength", 1e-3, 1e3, eigenvalue=1), Parameter("slope", -20.0, 20.0, logarithmic=False),
-                   Parameter("bend", -40.0, 40.0, logarithmic=False)),
-                  weighted, starts=4, warm=_slopes),
-        ),
-        contains=("RLS with forgetting", "ridge"), **ORDERED,
+    single("LMS", functools.partial(lms, normalised=False), (RATE,), **ORDERED),
+    single("normalised LMS", functools.partial(lms, normalised=True), (Parameter("learning_rate", 1e-3, 2.0),),
+           **ORDERED),
+    single("leaky LMS", functools.partial(lms, normalised=False), (RATE, Parameter("leak", 1e-4, 0.7)),
+           contains=("LMS",), **ORDERED),
+    single("RLS with forgetting", forgetting, (STRENGTH, Parameter("1 - forgetting", 1e-4, 0.7)), contains=("ridge",),
+           **ORDERED),
+    single(
+        "weighted ridge", weighted,
+        (STRENGTH, Parameter("slope", -20.0, 20.0, logarithmic=False),
+         Parameter("bend", -40.0, 40.0, logarithmic=False)),
+        starts=4, warm=_slopes, contains=("RLS with forgetting", "ridge"), **ORDERED,
     ),
     Family(
         "preconditioned GD",
@@ -260,7 +243,7 @@ OTHERS = (
         for_size=general_preconditioner,
     ),
     DMMSE,
-    _one("mean of labels", mean_of_labels, scaled=True),
-    _one("last label", last_label, scaled=True),
-    _one("zero", zero, scaled=True),
+    single("mean of labels", mean_of_labels, scaled=True),
+    single("last label", last_label, scaled=True),
+    single("zero", zero, scaled=True),
 )  # fmt: skip

@@ -1,35 +1,30 @@
 """Several outputs: each is identified by itself, with the labels of the others zero; one answer, or mixed."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from icl_lab.identify.decision import Member
 from icl_lab.identify.report import Identified, verdict_of
 from icl_lab.prompts.prompt import Sample, Sampler
 
 
-def outputs_of(sampler: Sampler | None, seed: int) -> int:
-    """How many labels an example has; 1 where the sampler is not what ``battery`` allows, which then says so."""
-    if sampler is None or not callable(sampler):
-        return 1
-    sample = sampler(jax.random.key(seed), 2048)
-    many = isinstance(sample, Sample) and getattr(sample.prompt.y, "ndim", 0) == 3 and sample.prompt.y.shape[2] > 1
-    return int(sample.prompt.y.shape[2]) if many else 1
-
-
-def sizes_of(sampler: Sampler, seed: int) -> tuple[int, int]:
-    """(N, D) of the prompts of a sampler.
+def sizes_of(sampler: Sampler, seed: int) -> tuple[int, int, int]:
+    """(N, D, O) of the prompts of a sampler; O is 1 where labels are not what ``battery`` allows, which then says so.
 
     Raises:
-      ValueError: for one that draws no samples.
+      ValueError: for one that draws no samples, or no inputs (B, N, D).
     """
     sample = sampler(jax.random.key(seed), 2048) if callable(sampler) else sampler
-    if not isinstance(sample, Sample) or len(jax.numpy.shape(sample.prompt.x)) != 3:
+    if not (callable(sampler) and isinstance(sample, Sample)):
         raise ValueError(f"sampler must be a function (key, batch) -> Sample, got {type(sample).__name__}")
-    return sample.prompt.x.shape[1], sample.prompt.x.shape[2]
+    x, y = (np.shape(part) for part in (sample.prompt.x, sample.prompt.y))
+    if len(x) != 3:
+        raise ValueError(f"sampler: prompts must be x (B, N, D), got {x}")
+    return x[1], x[2], max(y[2], 1) if len(y) == 3 else 1
 
 
 def one_output(sampler: Sampler | None, channel: int, outputs: int) -> Sampler | None:
@@ -48,7 +43,7 @@ def one_output(sampler: Sampler | None, channel: int, outputs: int) -> Sampler |
     return draw
 
 
-def combined(every: Sequence[Identified], order: list[str]) -> Identified:
+def combined(every: Sequence[Identified], order: Iterable[str]) -> Identified:
     """One answer of all outputs, which it holds. The filter, structure and units are those of the first output."""
     rows = [_one_row(rows) for rows in zip(*(one.members for one in every))]
     verdict, family = verdict_of(rows, order)

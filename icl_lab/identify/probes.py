@@ -201,13 +201,13 @@ class Answers:
       raw: (C, Q) f; after ``over_examples`` its mean over rotations of the examples.
       mean: (C, Q) the symmetrised f: the mean over rotations of the odd part in the labels.
       noise: median over contexts of |half mean - half mean| / 2 over |mean|.
-      asymmetry: (C,) |f - mean| / |f|, over rotations and both signs of the labels.
+      asymmetry: median over contexts of |f - mean| / |f|, over rotations and both signs of the labels.
     """
 
     raw: Floats
     mean: Floats
     noise: float
-    asymmetry: Floats
+    asymmetry: float
 
 
 def answers(ask: Callable[[Floats, Floats, Floats], Floats], on: Battery, turns: Floats) -> Answers:
@@ -227,9 +227,9 @@ def answers(ask: Callable[[Floats, Floats, Floats], Floats], on: Battery, turns:
     off = np.stack([turned[..., 0] - mean[..., None], turned[..., 1] + mean[..., None]])
     size = np.sqrt((turned**2).sum((1, 2, 3)))
     asymmetry = np.sqrt((off**2).sum((0, 2, 3))) / np.maximum(size, 1e-300)
-    noise = np.linalg.norm(halves[..., 0] - halves[..., 1], axis=1) / 2
-    noise = float(np.median(noise / np.maximum(np.linalg.norm(mean, axis=1), 1e-300)))
-    return Answers(f[:, :, 0, 0], mean, noise, asymmetry)
+    apart = np.linalg.norm(halves[..., 0] - halves[..., 1], axis=1) / 2
+    noise = apart / np.maximum(np.linalg.norm(mean, axis=1), 1e-300)
+    return Answers(f[:, :, 0, 0], mean, float(np.median(noise)), float(np.median(asymmetry)))
 
 
 def over_examples(ask: Ask, on: Battery, rng: np.random.Generator, turns: int = 32) -> Floats:

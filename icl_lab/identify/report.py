@@ -3,13 +3,14 @@
 import collections
 import dataclasses
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from icl_lab import notebook
 from icl_lab.identify.asking import Floats
-from icl_lab.identify.decision import Member, described
+from icl_lab.identify.decision import Member, best_of, described
 from icl_lab.identify.fitting import Fit
 from icl_lab.identify.picture import draw
 from icl_lab.identify.probes import Units
@@ -133,27 +134,25 @@ class Identified:
 
     def _of_the_agreeing(self) -> list[str]:
         """Parameters, gain and range, over the members whose name is that of the verdict."""
-        lines, agreeing = [], self._agreeing() if self.family else []
-        if agreeing:
-            names = dict.fromkeys(name for m in agreeing for name in m.parameters)
-            if len(names) > 12:
-                lines.append(f"  {len(names)} parameters: see members[i].parameters")
-            for name in list(names) if len(names) <= 12 else []:
-                values = [m.parameters[name] for m in agreeing if name in m.parameters]
-                lines.append(f"  {name}: median {np.median(values):.4g}, {min(values):.4g} to {max(values):.4g}")
-            gains = [m.gain for m in agreeing if m.gain is not None]
-            if gains and max(abs(np.log(gains))) > 1e-3:
-                lines.append(f"  gain: median {np.median(gains):.4g}, {min(gains):.4g} to {max(gains):.4g}")
-            loose = sorted({name for m in agreeing for name in m.intervals if name not in m.parameters})
-            if loose:
-                lines.append(f"  not determined in some member: {', '.join(loose)}")
-            for field, part in (("range", "inputs"), ("label_range", "labels")):
-                limits = [
-                    getattr(m, field) or 0 for m in agreeing if m.fit and not m.evidence
-                ]  # zero is zero on all inputs
-                if limits:
-                    ends = [f"up to {part} times {x:g}" if x else "nowhere" for x in (np.median(limits), min(limits))]
-                    lines.append(f"  holds {ends[0]} (median), {ends[1]} (smallest)")
+        lines, agreeing = [], self._agreeing()
+        names = dict.fromkeys(name for m in agreeing for name in m.parameters)
+        if len(names) > 12:
+            lines.append(f"  {len(names)} parameters: see members[i].parameters")
+        else:
+            values = {name: [m.parameters[name] for m in agreeing if name in m.parameters] for name in names}
+            lines += [f"  {name}: {_median_and_ends(of)}" for name, of in values.items()]
+        gains = [m.gain for m in agreeing if m.gain is not None]
+        if gains and max(abs(np.log(gains))) > 1e-3:
+            lines.append(f"  gain: {_median_and_ends(gains)}")
+        loose = sorted({name for m in agreeing for name in m.intervals if name not in m.parameters})
+        if loose:
+            lines.append(f"  not determined in some member: {', '.join(loose)}")
+        for field, part in (("range", "inputs"), ("label_range", "labels")):
+            # zero, which has no fit, is zero on all inputs
+            limits = [getattr(m, field) or 0 for m in agreeing if m.fit and not m.evidence]
+            if limits:
+                ends = [f"up to {part} times {x:g}" if x else "nowhere" for x in (np.median(limits), min(limits))]
+                lines.append(f"  holds {ends[0]} (median), {ends[1]} (smallest)")
         return lines
 
     def fingerprint(self) -> tuple[dict[str, Any], dict[str, Floats]]:
@@ -167,7 +166,7 @@ class Identified:
         them; ``named`` (M, G) that of each member's own name, NaN where it is no plain filter.
         """
         members = self._agreeing() or self.members
-        rivals = [_best(m) for m in members]
+        rivals = [{name: fit.residual for name, fit in best_of(m.fits).items()} for m in members]
         names = list(dict.fromkeys(name for one in rivals for name in one))
         residual = _medians(rivals, names)
         unfitted = {name for member in members for name in member.unfitted}
@@ -218,6 +217,10 @@ class Identified:
         page(self, path)
 
 
+def _median_and_ends(values: list[float]) -> str:
+    return f"median {np.median(values):.4g}, {min(values):.4g} to {max(values):.4g}"
+
+
 def _line(member: Member) -> str:
     if member.verdict == "identified":
         if member.fit is None:
@@ -229,24 +232,9 @@ def _line(member: Member) -> str:
 
 def _shown(member: Member) -> list[Fit]:
     """The named fit, and the best fits of two families that are not of its class; plain filters all."""
-    fits, taken = [member.fit] if member.fit and _response(member.fit) else [], set(member.equals)
-    for fit in _ascending(member):
-        if fit.model.family not in taken and _response(fit) and len(fits) < 3:
-            fits.append(fit)
-            taken.add(fit.model.family)
-    return fits
-
-
-def _ascending(member: Member) -> list[Fit]:
-    return sorted(member.fits, key=lambda fit: fit.residual)
-
-
-def _best(member: Member) -> dict[str, float]:
-    """The smallest residual of every family, ascending."""
-    residuals: dict[str, float] = {}
-    for fit in _ascending(member):
-        residuals.setdefault(fit.model.family, fit.residual)
-    return residuals
+    named = [member.fit] if member.fit else []
+    others = [fit for name, fit in best_of(member.fits).items() if name not in member.equals]
+    return [fit for fit in [*named, *others] if _response(fit)][:3]
 
 
 def factor(fit: Fit | None, grid: Floats) -> Floats:
@@ -268,12 +256,15 @@ def _medians(members: list[dict[str, float]], names: list[str]) -> Floats:
     return np.array([np.median(one) if one else np.nan for one in values])
 
 
-def verdict_of(members: list[Member], order: list[str]) -> tuple[str, str | None]:
-    """The verdict over members, and the family: of the names that enough members share that which most are given."""
+def verdict_of(members: list[Member], order: Iterable[str]) -> tuple[str, str | None]:
+    """The verdict over members, and the family: of the names that enough members share that which most are given.
+
+    ``order`` are the families that were tried; zero, which needs no fit, is a name in any case.
+    """
     needed = AGREEMENT * len(members) - 1e-9
     counts = collections.Counter(name for m in members if m.verdict == "identified" for name in m.equals)
     given = collections.Counter(m.family for m in members if m.verdict == "identified")
-    shared = [name for name in order if counts[name] >= needed]
+    shared = [name for name in dict.fromkeys([*order, "zero"]) if counts[name] >= needed]
     if shared:
         return "identified", max(shared, key=lambda name: given[name])  # the first of those that are given as often
     verdicts = collections.Counter(m.verdict for m in members)

@@ -1,9 +1,11 @@
 """Median and Huber regression, as the solvers of the same names compute them (``icl_lab.solvers.robust``)."""
 
+from typing import Any
+
 import numpy as np
 
 from icl_lab.identify.asking import Floats
-from icl_lab.identify.family import Family, Model, Parameter
+from icl_lab.identify.family import Parameter, single
 from icl_lab.identify.probes import Battery
 
 ITERATIONS = 12
@@ -69,14 +71,11 @@ def _fit(x: Floats, y: Floats, threshold: Floats) -> Floats:
     return scale * w
 
 
-NEEDS, BREAKS = ("linear_query", "permutation"), ("example_rotation",)
+STRUCTURE: dict[str, Any] = {"needs": ("linear_query", "permutation"), "breaks": ("example_rotation",)}
 """Where labels plus those of a task are asked, X w more moves w exactly: ``linear_labels`` hardly sees them."""
 
 ROBUST = (
-    Family("median regression", (Model("median regression", 0, (), median),), NEEDS, BREAKS),
-    Family(
-        "Huber regression",
-        (Model("Huber regression", 0, (Parameter("threshold", 1e-3, 10.0, labels=1),), huber, starts=4),),
-        NEEDS, BREAKS, contains=("least squares", "median regression"),
-    ),
+    single("median regression", median, **STRUCTURE),
+    single("Huber regression", huber, (Parameter("threshold", 1e-3, 10.0, labels=1),), starts=4,
+           contains=("least squares", "median regression"), **STRUCTURE),
 )  # fmt: skip

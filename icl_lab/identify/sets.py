@@ -1,11 +1,12 @@
 """Families that know the tasks of training, a finite set; formulas are those of the solvers of the same names."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from icl_lab.identify.asking import Floats
-from icl_lab.identify.family import Family, Key, Model, Parameter
+from icl_lab.identify.family import Key, Parameter, single
 from icl_lab.identify.probes import Battery
 
 NOISE = Parameter("noise_variance", 1e-3, 1e2, labels=2)
@@ -47,13 +48,9 @@ def _from_dmmse(fitted: Mapping[Key, Floats]) -> list[Floats]:
     return [] if noise is None else [np.array([noise[0], k, odds]) for k in (0.1, 1.0, 10.0) for odds in (-4, 0, 4)]
 
 
-def _family(name: str, model: Model, contains: tuple[str, ...] = ()) -> Family:
-    return Family(name, (model,), ("linear_query", "permutation"), raw=True, contains=contains, of_set=True)
-
-
-DMMSE = _family("dMMSE", Model("dMMSE", 0, (NOISE,), dmmse))
-MIXTURE = _family(
-    "dMMSE or ridge",
-    Model("dMMSE or ridge", 0, (NOISE, STRENGTH, LOG_ODDS), dmmse_or_ridge, starts=6, warm=_from_dmmse),
-    contains=("dMMSE", "ridge"),
-)
+OF_SET: dict[str, Any] = {"needs": ("linear_query", "permutation"), "raw": True, "of_set": True}
+DMMSE = single("dMMSE", dmmse, (NOISE,), **OF_SET)
+MIXTURE = single(
+    "dMMSE or ridge", dmmse_or_ridge, (NOISE, STRENGTH, LOG_ODDS), starts=6, warm=_from_dmmse,
+    contains=("dMMSE", "ridge"), **OF_SET,
+)  # fmt: skip

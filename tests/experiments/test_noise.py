@@ -9,7 +9,7 @@ from toys import measured_at_lab
 
 from experiments.identification import noise as binary
 from experiments.identification.noise import ERROR, FOLLOWED, RIDGE, best_rate, fitted_ridge, named, noisy
-from experiments.identification.noise_shown import CLAIMS, apart, followed_by
+from experiments.identification.noise_shown import CLAIMS, followed_by, slope, trained_apart
 from icl_lab.solvers import gradient_descent, noise_adaptive_ridge, ridge
 
 CONFIG = binary.PRESETS["lab"]
@@ -72,7 +72,7 @@ def test_noise_has_its_size_and_may_vary():
 
 
 def test_members_on_the_plateau_do_not_count():
-    found = apart(4)(record(waiting=2))
+    found = slope(4, trained_apart)(record(waiting=2))
     assert np.isnan(found).tolist() == [True, True, False, False, False]
     np.testing.assert_allclose(found[2:], 1.0)
 

@@ -63,10 +63,10 @@ def test_a_multiple_outside_of_the_gain_is_none_of_these_and_told(gain, learner)
     assert f"{gain:g} times {'least squares' if gain > 0 else 'GD, 3 steps'} is 0.000 away" in member.reason
 
 
-def fit_of(name, residual, gain=1.0, steps=None, own=False, theta=0.1, shift=0.0):
+def fit_of(name, residual, steps=None, own=False):
     model = next(m for m in FAMILIES[name].models if m.own == own and (steps is None or m.steps == steps))
-    predictions, errors = np.full((10, 4), 1.0 + shift), np.full(10, residual)
-    return Fit(model, np.full(model.size, theta), residual, residual, predictions, errors, residual, False, gain)
+    predictions, errors = np.ones((10, 4)), np.full(10, residual)
+    return Fit(model, np.full(model.size, 0.1), residual, residual, predictions, errors, residual, False)
 
 
 @pytest.mark.parametrize(("gain", "named"), [(0.93, False), (0.97, True), (1.02, True), (1.07, False)])
@@ -136,7 +136,7 @@ def test_deviations_have_size_one_and_either_sign():
     model = FAMILIES["ridge"].models[0]
     mean = model.predict(np.array([[0.1]]), on)[0]
     fit = judged(fitted(model, on.take(FIT), mean[FIT], {}), on.take(JUDGE), mean[JUDGE], mean[JUDGE], False)
-    moved = stability.deviations(fit, Answers(mean, mean, 0.0, np.zeros(len(mean))), on)
+    moved = stability.deviations(fit, Answers(mean, mean, 0.0, 0.0), on)
     assert len(moved) >= 12
     sizes = np.linalg.norm(moved, axis=2) / np.linalg.norm(mean, axis=1)
     of_kinds = np.stack([np.median(sizes[:, kind::2], 1) for kind in (0, 1)])  # training prompts, wide spectra
@@ -422,5 +422,5 @@ def test_deviations_are_as_large_as_the_learner_where_it_is_not_symmetric():
     on = replace(on, tasks=np.eye(D))
     f = model.predict(np.array([[0.5]]), on)[0]
     fit = judged(fitted(model, on.take(FIT), f[FIT], {}), on.take(JUDGE), f[JUDGE], f[JUDGE], True)
-    moved = stability.deviations(fit, Answers(f, 100 * f, 0.0, np.ones(len(f))), on)
+    moved = stability.deviations(fit, Answers(f, 100 * f, 0.0, 1.0), on)
     assert np.median(np.linalg.norm(moved, axis=2) / np.linalg.norm(f, axis=1)) < 2
