@@ -25,9 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.reddy import settings
-from experiments.reddy.settings import BURSTS, SMALL, SMOKE, WORLDS, Schedule, bursts_fit, member_laws, repeated
+from experiments.reddy.settings import BURSTS, SMALL, SMOKE, Schedule, bursts_fit, member_laws
 from experiments.reddy.training import Induction, induction_model, planned, reduced
-from experiments.settings import member_keys
 from icl_lab.lab import Experiment, constraints, main, setting
 from icl_lab.lab.constraints import holds, multiple_of, once
 from icl_lab.lab.quantities import quantity
@@ -143,14 +142,8 @@ def plan(config: Config, program: "Program", model: Induction, fits: Fits) -> Tr
     """The training of a model at all points of the sweeps of a program."""
     points = [sweep(config, name).values for name in program.sweeps]
     values = {key: np.concatenate([one[key] for one in points]) for key in points[0]}
-    total = values["classes"].size
-    distributions = member_laws(
-        config,
-        repeated(member_keys(config, WORLDS), total),
-        rows=int(values["classes"].max()),
-        **{key: np.repeat(value, config.members) for key, value in values.items()},
-    )
-    return planned(config, model, repeated(member_keys(config), total), distributions)
+    classes = values["classes"]
+    return planned(config, model, member_laws(config, classes.size, rows=int(classes.max()), **values))
 
 
 class Sweep(NamedTuple):
