@@ -1,9 +1,9 @@
 """How the binaries of this paper train a network or the reduced model, and measure it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from icl_lab.compare import progress_measures
 from icl_lab.fast import induction_logits
 from icl_lab.lab import arguments
 from icl_lab.models import InductionNetwork, ReducedInduction, reduced_logits, traced
-from icl_lab.models.inspection import Intervention, Trace
+from icl_lab.models.inspection import Trace
 from icl_lab.prompts import (
     BatchLearner,
     ItemLabelLaw,
@@ -69,10 +69,8 @@ def _induction(module: InductionNetwork | ReducedInduction, layout: Layout, fast
         empty = Prompt(jnp.zeros((n, d)), jnp.zeros((n, d)), jnp.zeros((d,)), jnp.int32(0))
         return dict(module.init(key, layout.encode(empty)))
 
-    def run(
-        params: dict, prompt: Prompt, intervention: Intervention | None = None, step: ArrayLike = 0
-    ) -> tuple[Array, Trace]:
-        return traced(module, params, layout)(prompt, intervention, step)
+    def run(params: dict, prompt: Prompt, *acting: Any) -> tuple[Array, Trace]:
+        return traced(module, params, layout)(prompt, *acting)
 
     return Induction(init, partial(fast, module), run)
 
@@ -177,7 +175,7 @@ def planned(
     model: Induction,
     law: ItemLabelLaw,
     *,
-    each: Mapping[str, ArrayLike] | None = None,
+    each: Mapping[str, Sequence[float]] | None = None,
     starting: Change = _as_is,
     acting: Change = _as_is,
     observe: Observe | None = None,

@@ -103,7 +103,7 @@ def plan(config: Config, model: Induction) -> Training:
     (M, R, 2, T, T), the mean map of those whose target is like ``matched_item``.
     """
     parts = chosen(config)
-    of_part = {
+    of_part: dict[str, dict[str, Any]] = {
         "classes": {"novel": config.classes, "trained": config.trained_classes},
         "burstiness": {"novel": config.burstiness, "trained": config.trained_burstiness},
         "novel_share": {"novel": config.novel_share, "trained": 0.0},
