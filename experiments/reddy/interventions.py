@@ -53,17 +53,13 @@ class Config(Schedule):
 PRESETS = {
     "smoke": Config(**SMOKE | {"steps": 10}, lengths=(2,), length_steps=(10,), windows=(0.2, 0.4)),
     "quick": Config(
-        **SMALL | {"measure_every": 10, "eval_tasks": 100},
-        batch=32,
-        members=2,
-        lengths=(4,),
-        length_steps=(20,),
+        **SMALL | {"measure_every": 10, "eval_tasks": 100}, batch=32, members=2, lengths=(4,), length_steps=(20,),
         windows=(0.5,),
     ),
     # --lengths=4,8 --length_steps=5000,14000 adds N = 8: hours more of one core
     "lab": Config(**SMALL, members=10, lengths=(4,), length_steps=(5000,)),
     "paper": Config(),
-}
+}  # fmt: skip
 
 
 def settings_of(config: Config) -> dict[int, Config]:
@@ -110,7 +106,7 @@ def trainings(config: Config) -> Table:
     for n, one in settings_of(config).items():
         model = induction_model(one)
         table[f"control_{n}"] = After(partial(control, one, model), model.learner)
-        table[f"training_{n}"] = After(partial(changed, one, model, f"control_{n}"), model.learner)
+        table[f"training_{n}"] = After(partial(changed, one, model), model.learner)
     return table
 
 
@@ -128,10 +124,10 @@ def control(config: Config, model: Induction, fits: Fits) -> Training:
     return planned(config, model, initial(config, model), [{}])
 
 
-def changed(config: Config, model: Induction, of: str, fits: Fits) -> Training:
+def changed(config: Config, model: Induction, fits: Fits) -> Training:
     """The members of every condition, given what their control has become."""
-    fresh = initial(config, model)
-    start = jax.jit(partial(starts, config))(fresh, fits[of].params)
+    trained = fits[f"control_{config.context_length}"].params
+    start = jax.jit(partial(starts, config))(initial(config, model), trained)
     windows = [{f"{part}_held": (0, round(window * config.steps))} for part, window in held(config.windows).values()]
     return planned(config, model, start, [*windows, *[{}] * len(STARTS)])
 

@@ -10,7 +10,7 @@ from experiments.panels import side_by_side
 from experiments.reddy import reduced_model_panels as drawn
 from experiments.reddy.reduced_model import CURVE, FROM, STEPS, flow
 from experiments.reddy.reduced_model_panels import NAMES, equal_level, equal_onset, onsets
-from experiments.reddy.statistics import learned, present, solved
+from experiments.reddy.statistics import learned, present, solved, values_at
 from experiments.statistics import Statistic, of_record, place_of
 from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of
@@ -78,9 +78,8 @@ def jump_time(record: Record, part: str) -> np.ndarray:
 def loss_left(record: Record, part: str) -> np.ndarray:
     """(M,) loss on novel classes where beta_1 passes one, over the flow's there; NaN where it never does."""
     steps, (_, path, loss) = STEPS(record), flow_of(record)
-    when = present(crossing(CURVE(record, part=part, metric="beta_1"), steps, 1.0))
-    losses = [np.interp(t, steps, curve) for t, curve in zip(when, CURVE(record, part=part, metric="ic_loss"))]
-    return np.array(losses) / np.interp(1.0, path[:, 0], loss)
+    when = crossing(CURVE(record, part=part, metric="beta_1"), steps, 1.0)
+    return values_at(when, steps, CURVE(record, part=part, metric="ic_loss")) / np.interp(1.0, path[:, 0], loss)
 
 
 def later(record: Record) -> np.ndarray:
