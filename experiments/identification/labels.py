@@ -27,9 +27,9 @@ import numpy as np
 
 from experiments.identification.label_outsiders import KINDS, network, outsider
 from experiments.reddy import transition
-from experiments.reddy.settings import WORLDS, member_laws
+from experiments.reddy.settings import member_laws
 from experiments.reddy.training import Induction, induction_model, sampler
-from experiments.settings import Members, member_keys
+from experiments.settings import Members
 from icl_lab.identify.label_families import LABEL_FAMILIES, LabelPrompts
 from icl_lab.identify.labels import IdentifiedLabels, identify_classifier, label_battery, total_variation
 from icl_lab.lab import Experiment, main, setting
@@ -111,7 +111,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     yield OUTSIDE, dict(zip(NUMBERS, table[len(planted) :].T))
     if config.networks:
         fit, setup = fits["network"], trained(config)
-        worlds = member_laws(setup, member_keys(setup, WORLDS))
+        worlds = member_laws(setup)
         results = []
         for member in range(config.networks):
             params, world = (jax.tree.map(lambda leaf: leaf[member], one) for one in (fit.params, worlds))  # noqa: B023

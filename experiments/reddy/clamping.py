@@ -20,10 +20,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 
-from experiments.reddy.settings import SMALL, SMOKE, TRAINING, WORLDS, Schedule, by_part, member_laws, repeated
+from experiments.reddy.settings import SMALL, SMOKE, TRAINING, Schedule, by_part, member_laws, repeated
 from experiments.reddy.training import (
     Induction,
     cross_entropy,
@@ -104,27 +105,16 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 
 def plan(config: Config, model: Induction) -> Training:
     """The training of all conditions, paired by key: the same start and the same sequences."""
-    chosen = conditions(config.only)
-    fresh = initial(config, model)
-    answer = tuple(name for name in fresh["params"] if name not in ATTENTION)
-    forever = config.steps + 1
-    windows = {name: (0, forever if name == "ila1_given" else config.hold) for name in chosen[1:]}
-    interventions = [
-        clamps(config, {name: windows[name]} if name in windows else {}, classifier(fresh))
-        for name in chosen
-        for _ in range(config.members)
-    ]
-    start = jax.tree.map(lambda leaf: jnp.concatenate([leaf] * len(chosen)), fresh)
-    lost = {
-        name: jnp.repeat(jnp.array([condition == one for one in chosen]), config.members)
-        for names, condition in ((ATTENTION, "attention_lost"), (answer, "answer_lost"))
-        for name in names
-    }
+    chosen, fresh, forever = conditions(config.only), initial(config, model), config.steps + 1
+    # conditions that clamp nothing have names that are no window's
+    windows = [{name: (0, forever if name == "ila1_given" else config.hold)} for name in chosen]
+    lost_in = {name: "attention_lost" if name in ATTENTION else "answer_lost" for name in fresh["params"]}
+    lost = {name: jnp.repeat(np.array(chosen) == condition, config.members) for name, condition in lost_in.items()}
 
     def optimizer(setting: Tree) -> optax.GradientTransformation:
         return losing(sgd(setting["config"]), setting, config.hold)
 
-    return planned(config, model, start, interventions, optimizer, lost=lost)
+    return planned(config, model, repeated(fresh, len(chosen)), windows, optimizer, lost=lost)
 
 
 def initial(config: Schedule, model: Induction) -> Tree:
@@ -141,23 +131,23 @@ def planned(
     config: Schedule,
     model: Induction,
     start: Tree,
-    each: Sequence[Intervention],
+    windows: Sequence[Mapping[str, Window]],
     optimizer: Callable[[Tree], optax.GradientTransformation] = lambda setting: sgd(setting["config"]),
     **settings: Tree,
 ) -> Training:
-    """Members from ``start``, in every condition with the same keys, each clamped and measured in its own way."""
-    count = len(each) // config.members
+    """Members from ``start``, in every condition with the same keys, clamped by its windows and measured so."""
+    each = [clamps(config, one, classifier(start)) for one in windows]
     return clamped(
         lambda _, setting: setting["fresh"],
         lambda params, prompts, clamp, step: (model.logits(params, prompts, clamp, step), None),
         cross_entropy,
         sampler_of(config),
         optimizer,
-        repeated(member_keys(config), count),
-        by_member(each),
+        repeated(member_keys(config), len(each)),
+        by_member(one for one in each for _ in range(config.members)),
         {
-            "config": arguments(config, len(each)),
-            "law": member_laws(config, repeated(member_keys(config, WORLDS), count)),
+            "config": arguments(config, len(each) * config.members),
+            "law": member_laws(config, len(each)),
             "fresh": start,
             **settings,
         },

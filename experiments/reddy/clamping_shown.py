@@ -10,7 +10,7 @@ from experiments.reddy.statistics import control_learns, onset_times, or_last, p
 from experiments.statistics import of_record
 from icl_lab.claims import NOT_REACHED, Quick
 from icl_lab.lab import Record, claims_of
-from icl_lab.lab.style import Axes, Figure, band, panels
+from icl_lab.lab.style import Figure, band, panels
 
 
 def onsets(record: Record, condition: str) -> np.ndarray:
@@ -77,11 +77,8 @@ def _cla_time(record: Record) -> np.ndarray:
 
     With it at most the last step; no value where the control's never is.
     """
-    steps, (given, control) = (
-        STEPS(record),
-        (CURVE(record, condition=name, metric="cla") for name in ("ila1_given", "control")),
-    )
-    half = (1 + control[:, :1]) / 2
+    given, control = (CURVE(record, condition=name, metric="cla") for name in ("ila1_given", "control"))
+    steps, half = STEPS(record), (1 + control[:, :1]) / 2
     return or_last(crossing(given - half, steps, 0.0), steps) / present(crossing(control - half, steps, 0.0))
 
 
@@ -198,12 +195,12 @@ MEASURES = {
 }
 
 
+TITLES = {"held": "parts frozen", "lost": "parts given or lost"}
+
+
 def figures(record: Record) -> dict[str, Figure]:
     """The measures over training, a row for each part; the delays, member by member."""
     return {"clamping": _curves(record), "delays": _delays(record)}
-
-
-_TITLES = dict(zip(PARTS, ("parts frozen", "parts given or lost")))
 
 
 def _curves(record: Record) -> Figure:
@@ -218,7 +215,7 @@ def _curves(record: Record) -> Figure:
                 look = LOOKS[condition] | {"markersize": 3, "markevery": (i * every // len(shown), every)}
                 band(axes, steps, CURVE(record, condition=condition, metric=name), label=CONDITIONS[condition], **look)
             axes.axvspan(0, record.config["hold"], color="0.92", zorder=0, label="frozen")
-            described(axes, 2, xlabel="training step", ylabel=label, title=_TITLES[part], ylim=(-0.02, 1.02))
+            described(axes, 2, xlabel="training step", ylabel=label, title=TITLES[part], ylim=(-0.02, 1.02))
     return figure
 
 
@@ -227,17 +224,14 @@ def _delays(record: Record) -> Figure:
     figure, ((axes,),) = panels(1, 1, shape=0.45)
     shown = conditions(record.config["only"])[1:]
     for at, condition in enumerate(shown):
-        _points(axes, at, least_delay(condition)(record), LOOKS[condition])
+        delays = least_delay(condition)(record)
+        delays = np.sort(delays[np.isfinite(delays)])  # none where a control has no onset
+        marks = LOOKS[condition] | {"linestyle": ""}
+        axes.plot(at + 0.25 * np.linspace(-1, 1, len(delays)), delays, markersize=3, alpha=0.5, **marks)
+        if delays.size:
+            axes.plot([at], [np.median(delays)], markersize=7, **marks)
     for value in (0, 1):
         axes.axhline(value, color="0.6", linewidth=0.8)
     axes.set_xticks(range(len(shown)), [CONDITIONS[name].replace(", c", ",\nc") for name in shown], rotation=30)
     axes.set_ylabel("delay of the onset / steps frozen")
     return figure
-
-
-def _points(axes: Axes, at: float, values: np.ndarray, look: dict) -> None:
-    marks = {"linestyle": "", "color": look["color"], "marker": look["marker"]}
-    values = np.sort(values[np.isfinite(values)])  # none where a control has no onset
-    axes.plot(at + 0.25 * np.linspace(-1, 1, len(values)), values, markersize=3, alpha=0.5, **marks)
-    if values.size:
-        axes.plot([at], [np.median(values)], markersize=7, **marks)

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from experiments.reddy.settings import SMALL, SMOKE, TRAINING, WORLDS, Schedule, by_part, member_laws, repeated
+from experiments.reddy.settings import SMALL, SMOKE, TRAINING, Schedule, by_part, member_laws, repeated
 from experiments.reddy.training import (
     Induction,
     accuracy,
@@ -106,8 +106,8 @@ def plan(config: Config, model: Induction) -> Training:
     """The training of all curricula, paired by member."""
     keys = repeated(member_keys(config), len(CURRICULA))
     settings = {
-        "config": arguments(config, keys.shape[0]),
-        "law": member_laws(config, repeated(member_keys(config, WORLDS), len(CURRICULA))),
+        "config": arguments(config, keys.size),
+        "law": member_laws(config, len(CURRICULA)),
         "kind": jnp.repeat(jnp.arange(len(CURRICULA)), config.members),
     }
 
@@ -116,10 +116,7 @@ def plan(config: Config, model: Induction) -> Training:
         return {"ic": accuracy(model.logits(state["weights"], samples.prompt), samples), "level": state["level"]}
 
     return Training(
-        lambda key, _: {
-            "weights": model.init(key),
-            **{name: jnp.float32(0) for name in ("level", "accuracy", "probe")},
-        },
+        lambda key, _: {"weights": model.init(key)} | dict.fromkeys(("level", "accuracy", "probe"), jnp.float32(0)),
         loss_of(config, model),
         lambda setting: advancing(sgd(setting["config"]), config),
         keys,
@@ -153,16 +150,13 @@ def loss_of(config: Config, model: Induction) -> Callable[[Tree, Array, Tree], A
         level = state["level"].astype(jnp.int32)
         distribution = law_at(config, setting["law"], setting["kind"], level)
 
-        def at(length: int) -> Callable[[], tuple[Array, Array]]:
-            def value() -> tuple[Array, Array]:
-                samples = sampler(dataclasses.replace(config, context_length=length), distribution)(key, config.batch)
-                logits = model.logits(state["weights"], samples.prompt)
-                return cross_entropy(logits, samples).mean(), accuracy(logits, samples)
-
-            return value
+        def at(length: int) -> tuple[Array, Array]:
+            samples = sampler(dataclasses.replace(config, context_length=length), distribution)(key, config.batch)
+            logits = model.logits(state["weights"], samples.prompt)
+            return cross_entropy(logits, samples).mean(), accuracy(logits, samples)
 
         index = jnp.where(setting["kind"] == LENGTH, level, len(config.lengths) - 1)
-        value, right = jax.lax.switch(index, [at(length) for length in config.lengths])
+        value, right = jax.lax.switch(index, [partial(at, length) for length in config.lengths])
         return value + jax.lax.stop_gradient(right) * state["probe"]
 
     return loss

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.panels import ABOVE
+from experiments.panels import described
 from experiments.reddy.curriculum import CURRICULA, CURVE, STEPS
 from experiments.reddy.statistics import control_learns, learned, onset_times, or_last, present, solved
 from experiments.statistics import Statistic
@@ -80,14 +80,11 @@ def figures(record: Record) -> dict[str, Figure]:
             times = (or_last(onsets(record, one), steps) for one in ("control", name))
             row[2].plot(*times, linestyle="", markersize=4, **spot)
     row[0].axhline(solved(record.config), color="0.6", linewidth=0.8)
-    row[0].set(ylabel="accuracy, novel classes", title="learning")
-    row[1].set(ylabel="level of the curriculum", title="the curricula")
+    described(row[0], 2, xlabel="training step", ylabel="accuracy, novel classes", title="learning")
     row[1].set_yticks(range(1, len(record.config["lengths"]) + 1))
-    for axes in row[:2]:
-        axes.set_xlabel("training step")
-        axes.legend(ncols=2, **ABOVE)
+    described(row[1], 2, xlabel="training step", ylabel="level of the curriculum", title="the curricula")
     ends = [0, steps[-1]]
     row[2].plot(ends, ends, color="0.6", linewidth=0.8)
-    row[2].set(xlabel="onset without a curriculum (step)", ylabel="onset with it (step)", title="every member")
-    row[2].legend(ncols=2, **ABOVE)
+    row[2].set(xlabel="onset without a curriculum (step)", ylabel="onset with it (step)")
+    described(row[2], 2, title="every member")
     return {"curriculum": figure}

@@ -25,9 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.reddy import settings
-from experiments.reddy.settings import BURSTS, SMALL, SMOKE, WORLDS, Schedule, bursts_fit, member_laws, repeated
+from experiments.reddy.settings import BURSTS, SMALL, SMOKE, Schedule, bursts_fit, member_laws
 from experiments.reddy.training import Induction, induction_model, planned, reduced
-from experiments.settings import member_keys
 from icl_lab.lab import Experiment, constraints, main, setting
 from icl_lab.lab.constraints import holds, multiple_of, once
 from icl_lab.lab.quantities import quantity
@@ -102,15 +101,11 @@ STEPS = quantity(
 )
 CURVES = {
     sweep: quantity(
-        f"{{model}}/{sweep}/{{metric}}",
-        "member",
-        *axes,
-        f"{{model}}/{sweep}_step",
-        metric=METRICS,
-        model=models_of(sweep),
+        f"{{model}}/{sweep}/{{metric}}", "member", *axes, f"{{model}}/{sweep}_step",
+        metric=METRICS, model=models_of(sweep),
     )
     for sweep, axes in (("classes", ("classes", "burstiness")), ("spread", ("spread",)), ("exponent", ("exponent",)))
-}
+}  # fmt: skip
 """By sweep."""
 
 
@@ -129,7 +124,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     for program in programs(config):
         fit, start = fits[program.stage], 0
         for name in program.sweeps:
-            shape, _ = sweep(config, name)
+            shape = sweep(config, name)["classes"].shape
             stop = start + math.prod(shape) * config.members
             yield STEPS.at(part=f"{program.model}/{name}"), fit.steps
             for metric in METRICS:
@@ -141,39 +136,21 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 
 def plan(config: Config, program: "Program", model: Induction, fits: Fits) -> Training:
     """The training of a model at all points of the sweeps of a program."""
-    points = [sweep(config, name).values for name in program.sweeps]
-    values = {key: np.concatenate([one[key] for one in points]) for key in points[0]}
-    total = values["classes"].size
-    distributions = member_laws(
-        config,
-        repeated(member_keys(config, WORLDS), total),
-        rows=int(values["classes"].max()),
-        **{key: np.repeat(value, config.members) for key, value in values.items()},
-    )
-    return planned(config, model, repeated(member_keys(config), total), distributions)
+    points = [sweep(config, name) for name in program.sweeps]
+    values = {key: np.concatenate([one[key].ravel() for one in points]) for key in points[0]}
+    classes = values["classes"]
+    return planned(config, model, member_laws(config, classes.size, rows=int(classes.max()), **values))
 
 
-class Sweep(NamedTuple):
-    """The points of one sweep: its shape, and (points,) values of what differs in the task distribution."""
-
-    shape: tuple[int, ...]
-    values: dict[str, np.ndarray]
-
-
-def sweep(config: Config, name: str) -> Sweep:
-    """The points of a sweep, in the order of its shape."""
-    if name == "classes":
-        shape: tuple[int, ...] = (len(config.class_grid), len(config.burstiness_grid))
-        classes, burstiness = np.meshgrid(config.class_grid, config.burstiness_grid, indexing="ij")
-        values = {"classes": classes.ravel(), "burstiness": burstiness.ravel()}
-    elif name == "spread":
-        shape = (len(config.spread_grid),)
-        values = {"classes": np.full(shape, config.spread_classes), "spread": np.array(config.spread_grid)}
-    else:
-        shape = (len(config.exponent_grid),)
-        values = {"classes": np.full(shape, config.exponent_classes), "exponent": np.array(config.exponent_grid)}
-    defaults = {key: np.full(math.prod(shape), getattr(config, key)) for key in ("burstiness", "spread", "exponent")}
-    return Sweep(shape, defaults | values)
+def sweep(config: Config, name: str) -> dict[str, np.ndarray]:
+    """What differs between task distributions, each array with the axes of a sweep: (classes, burstiness), or one."""
+    values: dict[str, Any] = {"burstiness": config.burstiness, "spread": config.spread, "exponent": config.exponent}
+    values |= {
+        "classes": {"classes": np.array(config.class_grid)[:, None], "burstiness": config.burstiness_grid},
+        "spread": {"classes": config.spread_classes, "spread": config.spread_grid},
+        "exponent": {"classes": config.exponent_classes, "exponent": config.exponent_grid},
+    }[name]
+    return dict(zip(values, np.broadcast_arrays(*values.values())))
 
 
 class Program(NamedTuple):
@@ -181,7 +158,6 @@ class Program(NamedTuple):
 
     model: str
     sweeps: list[str]
-    distinct: bool
 
     @property
     def stage(self) -> str:
@@ -196,8 +172,8 @@ class Program(NamedTuple):
         return "steps" if self.model == "network" else "reduced_steps"
 
     def setting(self, config: Config) -> Config:
-        """That of its training."""
-        distinct = config.distinct_labels and self.distinct
+        """That of its training; in the third sweep two classes of a sequence may have the same label."""
+        distinct = config.distinct_labels and self.sweeps != ["exponent"]
         return dataclasses.replace(config, steps=getattr(config, self.steps), distinct_labels=distinct)
 
 
@@ -205,9 +181,9 @@ def programs(config: Config) -> list[Program]:
     """Those of every part to run."""
     parts = chosen(config.models, config.only)
     every = [
-        Program(model, [name for of, name in parts if of == model and (name != "exponent") == distinct], distinct)
+        Program(model, [name for name in alike if (model, name) in parts])
         for model in config.models
-        for distinct in (True, False)
+        for alike in (("classes", "spread"), ("exponent",))
     ]
     return [program for program in every if program.sweeps]
 

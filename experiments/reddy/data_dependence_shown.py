@@ -1,18 +1,19 @@
 """What the dependence on data claims and shows: orderings of what members that share everything else have learned."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from experiments.panels import ABOVE, SERIES, described
-from experiments.reddy.data_dependence import CURVES, chosen
+from experiments.panels import SERIES, described, side_by_side
+from experiments.reddy.data_dependence import CURVES, SWEEPS, chosen
 from experiments.reddy.panels import SOLUTIONS, guess_line
 from experiments.reddy.statistics import guesses
 from experiments.statistics import Statistic, of_record, place_of
 from icl_lab.claims import FAILS, NOT_REACHED, Criterion, Quick
 from icl_lab.lab import Claim, Record, claims_of
-from icl_lab.lab.style import Figure, band, panels
+from icl_lab.lab.style import Axes, Figure, band, panels
 
 
 def in_context(record: Record, model: str, sweep: str) -> np.ndarray:
@@ -59,11 +60,11 @@ def _burstiness(record: Record, measure: Measure, model: str) -> np.ndarray:
     return (largest - _of_burstiness(measure, record, model, 1)).mean(1)
 
 
-def _capacity(model: str) -> Statistic:
+@of_record
+def _capacity(record: Record, model: str) -> np.ndarray:
     """(M,) in-weights accuracy at the largest K, without bursty sequences less at B = 1."""
-    return lambda record: (_of_burstiness(in_weights, record, model, 0) - _of_burstiness(in_weights, record, model, 1))[
-        :, -1
-    ]
+    without, bursty = (_of_burstiness(in_weights, record, model, b)[:, -1] for b in (0, 1))
+    return without - bursty
 
 
 @of_record
@@ -116,27 +117,25 @@ POINTS: dict[str, tuple[str, Callable[[Record], Any]]] = {
 
 def settled(model: str, claim: str) -> Criterion:
     """Whether a sweep has come to rest at the points of a claim."""
-
     sweep, points = POINTS[claim]
 
     def reached(record: Record) -> bool:
-        for name in ("ic", "ic2", "iwl"):
-            curves = CURVES[sweep](record, model=model, metric=name).mean(axis=0)[points(record)]  # (*points, R)
-            if np.abs(curves[..., -1] - curves[..., -1 - max(1, (curves.shape[-1] - 1) // 4)]).max() > STILL:
-                return False
-        return True
+        means = [CURVES[sweep](record, model=model, metric=name).mean(axis=0)[points(record)] for name in SOLUTIONS]
+        curves = np.stack(means)  # (tests, *points, R)
+        quarter = max(1, (curves.shape[-1] - 1) // 4)
+        return not np.abs(curves[..., -1] - curves[..., -1 - quarter]).max() > STILL
 
     about = "exponents" if sweep == "exponent" else "points"
     return Criterion(f"at these {about} no accuracy changes by more than .02 in the last quarter of the steps", reached)
 
 
-_AT_LAB = dict.fromkeys(("network_both", "reduced_both", "reduced_steep_law", "reduced_both_peak"), FAILS)
-_AT_LAB |= dict.fromkeys(("network_steep_law", "network_both_peak"), NOT_REACHED)
-_AT_LAB |= dict.fromkeys((f"network_spread_in_{where}" for where in ("context", "weights")), NOT_REACHED)
-_AT_LAB |= dict.fromkeys(
-    (f"{model}_burstiness_in_{where}" for model in ("network", "reduced") for where in ("context", "weights")),
-    NOT_REACHED,
-)
+_AT_LAB = {
+    "network_both": FAILS, "network_steep_law": NOT_REACHED, "network_both_peak": NOT_REACHED,
+    "network_spread_in_context": NOT_REACHED, "network_spread_in_weights": NOT_REACHED,
+    "network_burstiness_in_context": NOT_REACHED, "network_burstiness_in_weights": NOT_REACHED,
+    "reduced_both": FAILS, "reduced_steep_law": FAILS, "reduced_both_peak": FAILS,
+    "reduced_burstiness_in_context": NOT_REACHED, "reduced_burstiness_in_weights": NOT_REACHED,
+}  # fmt: skip
 """As found; all but ``reduced_both`` were expected to hold. At exponent 1.5 the network still learns in context."""
 
 _claim = claims_of("reddy.data_dependence", "Reddy 2023, Fig. ", _AT_LAB, minimum_members=6)
@@ -230,48 +229,41 @@ TITLES = {"network": "network", "reduced": "reduced model"}
 
 
 def figures(record: Record) -> dict[str, Figure]:
-    """Every sweep that was run: one row a model."""
-    plots, parts = {}, chosen(record.config["models"], record.config["only"])
-    for name, draw, columns in (
-        ("classes", _classes_panels, 3),
-        ("spread", _accuracies_panel, 1),
-        ("exponent", _accuracies_panel, 1),
-    ):
-        models = [model for model in TITLES if (model, name) in parts]
-        if models:
-            across = columns if columns > 1 else len(models)
-            figure, axes = panels(across, len(models) if columns > 1 else 1)
-            for i, model in enumerate(models):
-                draw(axes[i] if columns > 1 else axes[0, i : i + 1], record, model, name)
-            plots[name] = figure
+    """Every sweep that was run: the first with one row a model, the others with one panel."""
+    plots: dict[str, Figure] = {}
+    parts = chosen(record.config["models"], record.config["only"])
+    models = {sweep: [model for model in TITLES if (model, sweep) in parts] for sweep in SWEEPS}
+    if models["classes"]:
+        plots["classes"], rows = panels(3, len(models["classes"]))
+        for row, model in zip(rows, models["classes"]):
+            _classes_panels(row, record, model)
+    for sweep in ("spread", "exponent"):
+        if models[sweep]:
+            draw = [partial(_accuracies_panel, model=model, sweep=sweep) for model in models[sweep]]
+            plots[sweep] = side_by_side(record, *draw)
     return plots
 
 
-def _classes_panels(row: np.ndarray, record: Record, model: str, sweep: str) -> None:
+def _classes_panels(row: np.ndarray, record: Record, model: str) -> None:
     """In-context score, the accuracy that it is made of, and in-weights accuracy against K, one curve a B."""
-    x = record.config["class_grid"]
+    x, copies = record.config["class_grid"], record.config["burstiness_grid"]
     shown = (("in-context score", in_context), ("in-context accuracy", accuracy), ("in-weights accuracy", in_weights))
     for axes, (label, measure) in zip(row, shown):
-        values = measure(record, model, sweep)
-        for i, copies in enumerate(record.config["burstiness_grid"]):
-            band(axes, x, values[:, :, i], label=f"B = {copies}", **SERIES[i % len(SERIES)])
+        values = measure(record, model, "classes")
+        for i, b in enumerate(copies):
+            band(axes, x, values[:, :, i], label=f"B = {b}", **SERIES[i % len(SERIES)])
         axes.set_xscale("log", base=2)
         axes.set_xticks(x, [str(k) for k in x])
         axes.set(xlabel="classes K", ylabel=label.split()[-1], ylim=(-0.03, 1.03))
-        axes.legend(title=f"{TITLES[model]}: {label}", ncols=len(record.config["burstiness_grid"]), **ABOVE)
+        described(axes, len(copies), f"{TITLES[model]}: {label}")
 
 
-def _accuracies_panel(row: np.ndarray, record: Record, model: str, sweep: str) -> None:
+def _accuracies_panel(axes: Axes, record: Record, model: str, sweep: str) -> None:
     """The three test accuracies against the spread or the exponent."""
-    (axes,) = row
-    x = record.config[f"{sweep}_grid"]
+    x, k = record.config[f"{sweep}_grid"], record.config[f"{sweep}_classes"]
     for name, look in SOLUTIONS.items():
         band(axes, x, at_end(record, model, sweep, name), **look)
-    k = record.config["exponent_classes"]
-    if sweep == "spread":
-        k = record.config["spread_classes"]
-        axes.set_xlabel(r"within-class spread $\epsilon$")
-    else:
-        axes.set_xlabel(r"rank-frequency exponent $\alpha$")
     guess_line(axes, guesses(record.config, sweep), x)
-    described(axes, 1, f"{TITLES[model]}, K = {k}", ylabel="accuracy", ylim=(-0.03, 1.03))
+    about = {"spread": r"within-class spread $\epsilon$", "exponent": r"rank-frequency exponent $\alpha$"}[sweep]
+    axes.set(xlabel=about, ylabel="accuracy", ylim=(-0.03, 1.03))
+    described(axes, 1, f"{TITLES[model]}, K = {k}")

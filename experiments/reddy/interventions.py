@@ -22,9 +22,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from experiments.reddy.clamping import ATTENTION, clamps, classifier, initial, planned
+from experiments.reddy.clamping import ATTENTION, initial, planned
 from experiments.reddy.settings import BURSTS, EXPONENT, SMALL, SMOKE, Schedule, bursts_fit, by_part
 from experiments.reddy.training import Induction, induction_model
 from icl_lab.lab import Experiment, main, setting
@@ -52,17 +53,13 @@ class Config(Schedule):
 PRESETS = {
     "smoke": Config(**SMOKE | {"steps": 10}, lengths=(2,), length_steps=(10,), windows=(0.2, 0.4)),
     "quick": Config(
-        **SMALL | {"measure_every": 10, "eval_tasks": 100},
-        batch=32,
-        members=2,
-        lengths=(4,),
-        length_steps=(20,),
+        **SMALL | {"measure_every": 10, "eval_tasks": 100}, batch=32, members=2, lengths=(4,), length_steps=(20,),
         windows=(0.5,),
     ),
     # --lengths=4,8 --length_steps=5000,14000 adds N = 8: hours more of one core
     "lab": Config(**SMALL, members=10, lengths=(4,), length_steps=(5000,)),
     "paper": Config(),
-}
+}  # fmt: skip
 
 
 def settings_of(config: Config) -> dict[int, Config]:
@@ -80,6 +77,12 @@ def held(windows: Sequence[float]) -> dict[str, tuple[str, float]]:
     """Conditions in which a part is frozen: the part and its window."""
     return {f"{part}_held_{i}": (part, window) for part in HELD for i, window in enumerate(windows)}
 
+
+LAYERED = (*ATTENTION, "w_v")
+OF_LAYERS: dict[str, tuple[tuple, tuple]] = {
+    "layer_1": (LAYERED, ()), "layer_2": ((), ATTENTION), "answer": ((), ("w_v",)),
+}  # fmt: skip
+"""Parameters of the first and of the second layer that a group of ``GIVEN`` has; ``answer`` has the classifier, too."""
 
 STARTS = {f"{group}_{how}": (group, how) for group in GIVEN for how in ("given", "missing")}
 """Conditions in which a part, or all but a part, is given."""
@@ -103,7 +106,7 @@ def trainings(config: Config) -> Table:
     for n, one in settings_of(config).items():
         model = induction_model(one)
         table[f"control_{n}"] = After(partial(control, one, model), model.learner)
-        table[f"training_{n}"] = After(partial(changed, one, model, f"control_{n}"), model.learner)
+        table[f"training_{n}"] = After(partial(changed, one, model), model.learner)
     return table
 
 
@@ -118,19 +121,15 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 
 def control(config: Config, model: Induction, fits: Fits) -> Training:
     """The network as it is."""
-    fresh = initial(config, model)
-    return planned(config, model, fresh, [clamps(config, {}, classifier(fresh))] * config.members)
+    return planned(config, model, initial(config, model), [{}])
 
 
-def changed(config: Config, model: Induction, of: str, fits: Fits) -> Training:
+def changed(config: Config, model: Induction, fits: Fits) -> Training:
     """The members of every condition, given what their control has become."""
-    fresh = initial(config, model)
-    start = jax.jit(partial(starts, config))(fresh, fits[of].params)
-    windows: list[dict] = [
-        {f"{part}_held": (0, round(window * config.steps))} for part, window in held(config.windows).values()
-    ] + [{}] * len(STARTS)
-    interventions = [clamps(config, window, classifier(fresh)) for window in windows for _ in range(config.members)]
-    return planned(config, model, start, interventions)
+    trained = fits[f"control_{config.context_length}"].params
+    start = jax.jit(partial(starts, config))(initial(config, model), trained)
+    windows = [{f"{part}_held": (0, round(window * config.steps))} for part, window in held(config.windows).values()]
+    return planned(config, model, start, [*windows, *[{}] * len(STARTS)])
 
 
 def starts(config: Config, fresh: Tree, trained: Tree) -> Tree:
@@ -146,13 +145,11 @@ def mixed(fresh: Tree, trained: Tree, condition: str) -> Tree:
     group, how = STARTS[condition]
 
     def one(name: str, new: Array, old: Array) -> Array:
-        layers = jnp.arange(new.shape[1]).reshape(1, -1, *[1] * (new.ndim - 2)) if name in (*ATTENTION, "w_v") else None
-        if group == "answer":
-            in_group = layers == 1 if name == "w_v" else jnp.array(layers is None)
-        elif group == "layer_1":
-            in_group = jnp.array(False) if layers is None else layers == 0
+        if name in LAYERED:
+            layers = np.array([name in of_layer for of_layer in OF_LAYERS[group]])
+            in_group = layers.reshape(1, -1, *[1] * (new.ndim - 2))
         else:
-            in_group = jnp.array(False) if name not in ATTENTION else layers == 1
+            in_group = np.array(group == "answer")
         return jnp.where(in_group == (how == "given"), old, new)
 
     names = fresh["params"]

@@ -57,7 +57,7 @@ def figures(record: Record) -> dict[str, Figure]:
         "with parts given": {f"{GIVEN[group]} {how}": condition for condition, (group, how) in STARTS.items()},
     }
     waits = {
-        about: {n: [remaining(n, condition)(record) for condition in conditions.values()] for n in lengths}
+        about: {n: np.array([remaining(n, condition)(record) for condition in conditions.values()]) for n in lengths}
         for about, conditions in shown.items()
     }
     kept = [about for about, by_length in waits.items() if np.isfinite(list(by_length.values())).any()]
@@ -65,9 +65,9 @@ def figures(record: Record) -> dict[str, Figure]:
     figure, rows = panels(columns, len(lengths), height=2.6 if columns > 1 else 1.6)
     for n, row in zip(lengths, rows):
         for axes, about in zip(row[::-1], kept[::-1]):
-            for y, values in enumerate(waits[about][n]):
-                axes.plot(values, np.full(len(values), y), ".", color="#0072B2", markersize=4, alpha=0.6)
-            axes.set_yticks(range(len(shown[about])), list(shown[about]))
+            places = range(len(shown[about]))
+            axes.plot(waits[about][n], places, ".", color="#0072B2", markersize=4, alpha=0.6)
+            axes.set_yticks(places, list(shown[about]))
             axes.axvline(1.0, color="0.6", linewidth=0.8)
             axes.set(xlabel="wait that remains / control's", title=about, xlim=(0, None))
             axes.set_ylim(-0.5, len(shown[about]) - 0.5)
@@ -86,9 +86,8 @@ def _delays(axes: Axes, record: Record, n: int) -> None:
     """Delay over the steps of a freeze, of every member and their median, for each part."""
     holds = np.array(record.config["windows"]) * STEPS(record, n=n)[-1]
     for part, look in zip(HELD, SERIES):
-        delays = [delay(record, n, f"{part}_held_{i}") for i in range(len(holds))]
-        for hold, members in zip(holds, delays):
-            axes.plot(np.full(len(members), hold), members, **look | {"linestyle": ""}, markersize=2, alpha=0.4)
+        delays = np.array([delay(record, n, f"{part}_held_{i}") for i in range(len(holds))])
+        axes.plot(holds, delays, **look | {"linestyle": ""}, markersize=2, alpha=0.4)
         axes.plot(holds, [_median(members) for members in delays], label=CONDITIONS[f"{part}_held"], **look)
     axes.axvline(_median(onset_of(record, n, CONTROL)), color="0.6", linewidth=0.8, label="onset of the control")
     axes.set(xlabel="steps frozen", ylabel="delay / steps frozen", title="delay of the onset")

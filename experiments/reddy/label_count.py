@@ -13,18 +13,15 @@ multiple of L among 128 fresh classes of a batch.
 import dataclasses
 import sys
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any
 
 from experiments.reddy.settings import BURSTS, EXPONENT, SMALL, SMOKE, Schedule, bursts_fit, member_laws
-from experiments.reddy.training import Induction, induction_model, planned
-from experiments.settings import member_keys
+from experiments.reddy.training import induction_model, planned
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import as_long_as, holds
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.prompts import NOVEL_CLASSES
-from icl_lab.training.plans import Training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,17 +92,16 @@ CURVE = quantity(
 
 def trainings(config: Config) -> Table:
     """A network for each N and L."""
-    models = [(one, induction_model(one)) for one in settings_of(config)]
-    return {_stage(one): After(partial(plan, one, model), model.learner) for one, model in models}
+    return {_stage(one): _training(one) for one in settings_of(config)}
 
 
 def _stage(one: Config) -> str:
     return f"{one.context_length}_{one.labels}"
 
 
-def plan(config: Config, model: Induction, fits: Fits) -> Training:
-    """The training of all members at one N and L."""
-    return planned(config, model, member_keys(config), member_laws(config))
+def _training(one: Config) -> After:
+    model = induction_model(one)
+    return After(lambda fits: planned(one, model, member_laws(one)), model.learner)
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:

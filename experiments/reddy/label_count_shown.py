@@ -3,9 +3,9 @@
 import numpy as np
 
 from experiments.onsets import onset
-from experiments.panels import ABOVE, SERIES, described, family
+from experiments.panels import SERIES, described, family
 from experiments.reddy.label_count import CURVE, STEPS, chosen
-from experiments.reddy.statistics import guess, learned, present, solved
+from experiments.reddy.statistics import guess, learned, or_last, present, solved
 from experiments.statistics import of_record
 from icl_lab.claims import Quick
 from icl_lab.lab import NotRun, Record, claims_of
@@ -25,6 +25,11 @@ def labels_of(record: Record, n: int) -> list[int]:
 def level(record: Record, n: int) -> float:
     """In-context accuracy of who has learned."""
     return solved(record.config, context_length=n)
+
+
+def onsets(record: Record, n: int, labels: int) -> np.ndarray:
+    """(M,) first measured step at which a member has learned; infinite if never."""
+    return onset(ACCURACY(record, n=n, labels=labels), STEPS(record, n=n, labels=labels), level(record, n))
 
 
 @of_record
@@ -51,11 +56,8 @@ def _delay(record: Record, n: int, few: int, more: int | None = None) -> np.ndar
     others = [labels for labels in labels_of(record, n) if labels > few and labels == (more or labels)]
     if not others or few not in labels_of(record, n):
         raise NotRun(f"N = {n} with L = {few} and L = {more or 'more'}")
-    late, soon = (
-        onset(ACCURACY(record, n=n, labels=labels), STEPS(record, n=n, labels=labels), level(record, n))
-        for labels in (few, others[0])
-    )
-    return np.log2(np.minimum(late, STEPS(record, n=n, labels=few)[-1]) / present(soon))
+    late, soon = onsets(record, n, few), onsets(record, n, others[0])
+    return np.log2(or_last(late, STEPS(record, n=n, labels=few)) / present(soon))
 
 
 claim = claims_of("reddy.label_count", "Reddy 2023, Fig. A.5", minimum_members=6)
@@ -120,7 +122,7 @@ def figures(record: Record) -> dict[str, Figure]:
             axes.plot([], [], label=f"L = {labels}", **look)
         axes.axhline(guess(record.config, context_length=n), color="0.6", linewidth=0.7, label="B/N")
         axes.set(xlabel="training step", ylabel="in-context accuracy", ylim=(-0.03, 1.03))
-        axes.legend(title=f"N = {n}, every member", ncols=3, **ABOVE)
+        described(axes, 3, f"N = {n}, every member")
     _fractions(fractions, record, lengths)
     _waits(waits, record, lengths)
     return {"label_count": figure}
@@ -130,8 +132,7 @@ def _fractions(axes: Axes, record: Record, lengths: list[int]) -> None:
     """The fraction of members that has learned, with its 95 % Wilson interval, against L/N."""
     for i, n in enumerate(lengths):
         ratios = np.array(labels_of(record, n)) / n
-        curves = [ACCURACY(record, n=n, labels=labels) for labels in labels_of(record, n)]
-        intervals = [wilson_interval(learned(c, level(record, n))) for c in curves]
+        intervals = [wilson_interval(_learned(n, labels, labels)(record)) for labels in labels_of(record, n)]
         share = np.array([estimate for estimate, _ in intervals])
         ends = np.array([[estimate - low, high - estimate] for estimate, (low, high) in intervals])
         look = SERIES[i % len(SERIES)] | {"label": f"N = {n}", "capsize": 2}
@@ -148,12 +149,18 @@ def _waits(axes: Axes, record: Record, lengths: list[int]) -> None:
         look = SERIES[i % len(SERIES)]
         medians = []
         for labels in labels_of(record, n):
-            steps, at = STEPS(record, n=n, labels=labels), labels / n * _apart(i, lengths)
-            times = onset(ACCURACY(record, n=n, labels=labels), steps, level(record, n))
+            times, at = onsets(record, n, labels), labels / n * _apart(i, lengths)
             reached = np.isfinite(times)
             axes.plot(np.full(reached.sum(), at), times[reached], look["marker"], color=look["color"], markersize=3)
             if not reached.all():
-                axes.plot(at, steps[-1], "^", color=look["color"], markerfacecolor="none", markersize=7)
+                axes.plot(
+                    at,
+                    STEPS(record, n=n, labels=labels)[-1],
+                    "^",
+                    color=look["color"],
+                    markerfacecolor="none",
+                    markersize=7,
+                )
             medians.append((at, np.median(times)))
         at, median = np.array(medians).T
         axes.plot(at[np.isfinite(median)], median[np.isfinite(median)], label=f"N = {n}, median", **look)

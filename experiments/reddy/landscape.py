@@ -147,8 +147,8 @@ def _paths(config: Config, form: str) -> dict[str, np.ndarray]:
 
 def _cells(config: Config) -> tuple[np.ndarray, np.ndarray]:
     """(cells,) N and L of the waits."""
-    cells = [(n, math.ceil(factor * n)) for n in config.lengths for factor in config.factors]
-    return np.array(cells).T[0], np.array(cells).T[1]
+    n, labels = np.array([(n, math.ceil(factor * n)) for n in config.lengths for factor in config.factors]).T
+    return n, labels
 
 
 def _waits(config: Config, form: str) -> dict[str, np.ndarray]:
@@ -161,11 +161,7 @@ def _waits(config: Config, form: str) -> dict[str, np.ndarray]:
     times = times.reshape(len(LEVELS), len(config.lengths), -1)
     slopes = np.array([_derivatives(form, *cell)[0] for cell in zip(n, labels)])
     closed = np.array([theory.nested_logit_gradient(*cell)[2] for cell in zip(n, labels)])
-    return {
-        "wait": times,
-        "slope": slopes,
-        "slope_error": slopes[:, 2] / closed - 1,
-    }
+    return {"wait": times, "slope": slopes, "slope_error": slopes[:, 2] / closed - 1}
 
 
 def _saddle(config: Config, form: str) -> dict[str, np.ndarray]:

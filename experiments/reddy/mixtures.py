@@ -13,9 +13,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from experiments.reddy.settings import SMALL, SMOKE, TRAINING, WORLDS, Schedule, member_laws, repeated
+from experiments.reddy.settings import SMALL, SMOKE, TRAINING, Schedule, member_laws
 from experiments.reddy.training import Induction, induction_model, planned
-from experiments.settings import member_keys
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import holds, once
 from icl_lab.lab.quantities import quantity
@@ -65,13 +64,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 def plan(config: Config, model: Induction) -> Training:
     """The training of all points; a member has the same dictionaries, start and keys at each."""
     bursty, novel = (v.ravel() for v in np.meshgrid(config.bursty_shares, config.novel_shares, indexing="ij"))
-    distributions = member_laws(
-        config,
-        repeated(member_keys(config, WORLDS), bursty.size),
-        bursty_share=np.repeat(bursty, config.members),
-        novel_share=np.repeat(novel, config.members),
-    )
-    return planned(config, model, repeated(member_keys(config), bursty.size), distributions)
+    return planned(config, model, member_laws(config, bursty.size, bursty_share=bursty, novel_share=novel))
 
 
 EXPERIMENT = Experiment(

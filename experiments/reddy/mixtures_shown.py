@@ -6,16 +6,16 @@ from experiments.onsets import onset
 from experiments.panels import ABOVE
 from experiments.reddy.mixtures import CURVE, STEPS
 from experiments.reddy.panels import SOLUTIONS, guess_line
-from experiments.reddy.statistics import guess
+from experiments.reddy.statistics import guess, present
 from experiments.statistics import Statistic, of_record
 from icl_lab.claims import NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of
 from icl_lab.lab.style import SPARSE, Figure, band, panels
 
 
-def _everywhere(*names: str) -> Statistic:
-    """(M,) least accuracy of these tests at the end, over all points of the grid."""
-    return lambda record: np.min([CURVE(record, metric=name)[..., -1].min((1, 2)) for name in names], axis=0)
+def _everywhere(name: str) -> Statistic:
+    """(M,) least accuracy of a test at the end, over all points of the grid."""
+    return lambda record: CURVE(record, metric=name)[..., -1].min((1, 2))
 
 
 LEVELS = {"ic": 0.75, "iwl": 0.5}
@@ -34,8 +34,7 @@ def _lost(record: Record) -> np.ndarray:
         smooth = np.mean([curves[..., i : curves.shape[-1] - 2 + i] for i in range(3)], axis=0)
         top = smooth.max(-1)
         falls.append(np.where(top >= level, top - smooth[..., -1], -np.inf).max((1, 2)))
-    fall = np.max(falls, axis=0)
-    return np.where(np.isfinite(fall), fall, np.nan)
+    return present(np.max(falls, axis=0))
 
 
 @of_record
@@ -103,9 +102,7 @@ def figures(record: Record) -> dict[str, Figure]:
             for name, look in SOLUTIONS.items():
                 band(axes, STEPS(record), CURVE(record, metric=name)[:, i, j], **look | SPARSE)
             guess_line(axes, guess(record.config), STEPS(record))
-            axes.set_title(f"$p_B$ = {bursty[i]:g}, $p_C$ = {novel[j]:g}")
-            axes.set_xlabel("training step")
-            axes.set_ylabel("accuracy")
-            axes.set_ylim(-0.03, 1.03)
+            title = f"$p_B$ = {bursty[i]:g}, $p_C$ = {novel[j]:g}"
+            axes.set(title=title, xlabel="training step", ylabel="accuracy", ylim=(-0.03, 1.03))
     figure.legend(*grid[0, 0].get_legend_handles_labels(), ncols=2, **ABOVE)
     return {"mixtures": figure}

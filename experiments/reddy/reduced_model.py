@@ -17,15 +17,14 @@ In the (beta_1, alpha) plane the trained path is compared with the gradient flow
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 from jax import Array
 
-from experiments.reddy import settings
-from experiments.reddy.settings import BURSTS, SMALL, SMOKE, TRAINING, Schedule, bursts_fit, by_part, repeated
+from experiments.reddy.settings import BURSTS, SMALL, SMOKE, TRAINING, Schedule, bursts_fit, by_part, member_laws
 from experiments.reddy.training import (
     Induction,
     accuracy,
@@ -35,7 +34,6 @@ from experiments.reddy.training import (
     progress,
     reduced,
 )
-from experiments.settings import member_keys
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import above, holds, multiple_of, once, rising
 from icl_lab.lab.quantities import quantity
@@ -104,9 +102,7 @@ def trainings(config: Config) -> Table:
     table = {}
     for stage, one in stages(config).items():
         model = reduced(one)
-        starts = config.starts if stage == "equal" else (0.0,)
-        attention = [float(part == "three") for part in measured_parts(config)] if stage == "measures" else (1.0,)
-        table[stage] = After(partial(plan, one, model, attention, starts, stage == "measures"), model.learner)
+        table[stage] = After(partial(plan, one, model, stage), model.learner)
     return table
 
 
@@ -150,29 +146,18 @@ def _smaller(config: Config, labels: int) -> Config:
     )
 
 
-def plan(
-    config: Config,
-    model: Induction,
-    label_attention: Sequence[float],
-    starts: Sequence[float],
-    measures: bool,
-    fits: Fits,
-) -> Training:
-    """The training of the members at every point of a grid in one program, one point after the other.
+def plan(config: Config, model: Induction, stage: str, fits: Fits) -> Training:
+    """The training of a stage: all its models, or all its starts, in one program, one after the other.
 
-    Args:
-      config: the setting.
-      model: what is trained.
-      label_attention: (points,) factor on beta_2: 1 the model of three parameters; 0 that of two, with beta_2 = 0. One
-        value stands for all points.
-      starts: (points,) initial value of the scalars, or one for all.
-      measures: the progress measures on novel classes, and the in-weights accuracy, too.
-      fits: not needed.
-
-    Returns:
-      The training, whose metrics (points * M, R) are ``ic`` and ``ic_loss``, accuracy and loss on novel classes, and
-      the scalars.
+    Metrics (points * M, R) are ``ic`` and ``ic_loss``, accuracy and loss on novel classes, and the scalars; of the
+    stage ``measures`` the progress measures on novel classes, and the in-weights accuracy, too.
     """
+    three = [float(part == "three") for part in measured_parts(config)]  # factor on beta_2, 0 in the model of two
+    starts, label_attention = {
+        "measures": ([0.0] * len(three), three),
+        "equal": (config.starts, [1.0] * len(config.starts)),
+        "more": ([0.0], [1.0]),
+    }[stage]
 
     def starting(params: dict, setting: dict) -> dict:
         return {"params": dict(params["params"]) | dict.fromkeys(SCALARS, setting["start"])}
@@ -185,17 +170,15 @@ def plan(
         samples = evaluation_samples(config, distribution, "ic", key)
         logits = model.logits(params, samples.prompt)
         metrics = {"ic": accuracy(logits, samples), "ic_loss": cross_entropy(logits, samples).mean()}
-        if measures:
+        if stage == "measures":
             memorised = evaluation_samples(config, distribution, "iwl", key)
             metrics["iwl"] = accuracy(model.logits(params, memorised.prompt), memorised)
             metrics |= progress(partial(model.run, params), samples)
         return metrics | {name: params["params"][name] for name in SCALARS}
 
-    points = dict(zip(("start", "label_attention"), np.broadcast_arrays(starts, label_attention)))
-    grid = {name: np.repeat(values, config.members) for name, values in points.items()}
-    keys, worlds = (repeated(member_keys(config, stream), points["start"].size) for stream in (0, settings.WORLDS))
-    distributions = settings.member_laws(config, worlds)
-    return planned(config, model, keys, distributions, each=grid, starting=starting, acting=acting, observe=observe)
+    each = {"start": starts, "label_attention": label_attention}
+    law = member_laws(config, len(starts))
+    return planned(config, model, law, each=each, starting=starting, acting=acting, observe=observe)
 
 
 @cache

@@ -75,12 +75,10 @@ def path_panel(axes: Axes, record: Record, parts: list[str]) -> None:
     """beta_1 and alpha of every member, with the flow of the theory."""
     farthest = 1.0
     for (color, dash, _), part in zip(LOOKS, parts):
-        for m, (beta_1, alpha) in enumerate(
-            zip(CURVE(record, part=part, metric="beta_1"), CURVE(record, part=part, metric="alpha"))
-        ):
-            label = None if m else NAMES[part]
-            axes.plot(beta_1, alpha, color=color, linestyle=dash, linewidth=0.9, label=label)
-            farthest = max(farthest, float(beta_1.max()))
+        beta_1, alpha = (CURVE(record, part=part, metric=name).T for name in ("beta_1", "alpha"))
+        first, *_ = axes.plot(beta_1, alpha, color=color, linestyle=dash, linewidth=0.9)
+        first.set_label(NAMES[part])
+        farthest = max(farthest, beta_1.max())
     flow = np.stack([THEORY_PATH(record, scalar=name) for name in ("beta_1", "alpha")])
     axes.plot(*flow[:, flow[0] <= farthest], **THEORY, label="flow of the mean-field loss")
     axes.set(xlabel=r"$\beta_1$, to the previous token", ylabel=r"$\alpha$, to the target's item")
@@ -92,29 +90,27 @@ def members_panel(axes: Axes, record: Record) -> None:
     steps, length = EQUAL_STEPS(record), record.config["equal_length"]
     for i, start in enumerate(record.config["starts"]):
         color, dash, _ = LOOKS[i % 4]
-        for m, curve in enumerate(FROM["equal"](record, metric="ic")[i]):
-            axes.plot(steps, curve, color=color, linestyle=dash, linewidth=0.8, label=None if m else f"start {start:g}")
+        curves = FROM["equal"](record, metric="ic")[i].T
+        first, *_ = axes.plot(steps, curves, color=color, linestyle=dash, linewidth=0.8)
+        first.set_label(f"start {start:g}")
     axes.axhline(guess(record.config, context_length=length), **THEORY, label="B/N")
     axes.set(xlabel="training step", ylabel="in-context accuracy", ylim=(-0.03, 1.03))
-    axes.legend(title=f"every member, L = N = {length}", ncols=2, **panels.ABOVE)
+    panels.described(axes, 2, f"every member, L = N = {length}")
 
 
 def onsets_panel(axes: Axes, record: Record) -> None:
     """When each member learns, over its start; those that do not, above the line of the last step."""
     last, config = EQUAL_STEPS(record)[-1], record.config
-    sets = [(start, times, "L = N") for start, times in zip(config["starts"], equal_onset(record))]
-    if "more" in config["only"]:
-        sets.append((config["starts"][0], equal_onset(record, "more")[0], f"L = {config['more_labels']}"))
-    spread = (config["starts"][-1] - config["starts"][0]) / 30
-    for start, times, label in sets:
-        color, _, marker = LOOKS[0] if label == "L = N" else LOOKS[1]
-        at = start + spread * np.linspace(-1, 1, len(times))
-        never = np.isinf(times)
-        shown = axes.get_legend_handles_labels()[1]
-        height, name = np.where(never, 1.1 * last, times), None if label in shown else label
-        axes.plot(at, height, color=color, marker=marker, linestyle="", label=name)
+    starts = np.array(config["starts"])
+    sets = [("equal", starts, "L = N"), ("more", starts[:1], f"L = {config['more_labels']}")]
+    for (color, _, marker), (part, at, label) in zip(LOOKS, sets):
+        if part in config["only"]:
+            times = equal_onset(record, part)
+            x = at[:, None] + (starts[-1] - starts[0]) / 30 * np.linspace(-1, 1, times.shape[1])
+            height = np.where(np.isinf(times), 1.1 * last, times)
+            axes.plot(x.ravel(), height.ravel(), color=color, marker=marker, linestyle="", label=label)
     axes.axhline(1.05 * last, color="0.6", linewidth=0.8)
     axes.set_xticks(config["starts"])
-    axes.set(xlabel="initial value of the scalars", ylabel="step of the jump", title="when members jump")
     axes.text(0.5, 1.1 * last, "no jump", transform=axes.get_yaxis_transform(), ha="center", va="center")
-    axes.legend(ncols=2, **panels.ABOVE)
+    axes.set(xlabel="initial value of the scalars", ylabel="step of the jump")
+    panels.described(axes, 2, title="when members jump")

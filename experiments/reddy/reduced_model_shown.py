@@ -10,7 +10,7 @@ from experiments.panels import side_by_side
 from experiments.reddy import reduced_model_panels as drawn
 from experiments.reddy.reduced_model import CURVE, FROM, STEPS, flow
 from experiments.reddy.reduced_model_panels import NAMES, equal_level, equal_onset, onsets
-from experiments.reddy.statistics import learned, present, solved
+from experiments.reddy.statistics import learned, present, solved, values_at
 from experiments.statistics import Statistic, of_record, place_of
 from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of
@@ -63,7 +63,7 @@ def path_error(record: Record, part: str, form: str = "mean_field") -> np.ndarra
     _, path, _ = flow_of(record, form)
     predicted = np.interp(beta_1, path[:, 0], path[:, 1])
     off = np.where(beta_1 > 0.1, np.abs(alpha / np.maximum(predicted, 1e-3) - 1), -np.inf).max(axis=1)
-    return np.where(np.isfinite(off), off, np.nan)
+    return present(off)
 
 
 @of_record
@@ -78,9 +78,8 @@ def jump_time(record: Record, part: str) -> np.ndarray:
 def loss_left(record: Record, part: str) -> np.ndarray:
     """(M,) loss on novel classes where beta_1 passes one, over the flow's there; NaN where it never does."""
     steps, (_, path, loss) = STEPS(record), flow_of(record)
-    when = present(crossing(CURVE(record, part=part, metric="beta_1"), steps, 1.0))
-    losses = [np.interp(t, steps, curve) for t, curve in zip(when, CURVE(record, part=part, metric="ic_loss"))]
-    return np.array(losses) / np.interp(1.0, path[:, 0], loss)
+    when = crossing(CURVE(record, part=part, metric="beta_1"), steps, 1.0)
+    return values_at(when, steps, CURVE(record, part=part, metric="ic_loss")) / np.interp(1.0, path[:, 0], loss)
 
 
 def later(record: Record) -> np.ndarray:
@@ -99,7 +98,7 @@ def equal_solves(record: Record, start: float) -> np.ndarray:
 def equal_sooner(record: Record) -> np.ndarray:
     """(M,) whether L = N is solved in less than half the time from the largest start as from the smallest."""
     times = equal_onset(record)
-    return np.where(np.isfinite(times[-1]), (times[-1] < 0.5 * times[0]).astype(float), 0.0)
+    return (times[-1] < 0.5 * times[0]).astype(float)
 
 
 def equal_later(record: Record) -> np.ndarray:
@@ -108,7 +107,7 @@ def equal_later(record: Record) -> np.ndarray:
     return np.where(np.isfinite(more), (equal > 2 * more).astype(float), np.nan)
 
 
-_AT_LAB = {f"{name}_{part}": FAILS for name in ("clock",) for part in ("three", "two")}
+_AT_LAB = dict.fromkeys(("clock_three", "clock_two"), FAILS)
 """The flow has one read-out logit and its rate; the model's classifier has to be learned first."""
 
 claim = claims_of("reddy.reduced_model", "Reddy 2023, ", _AT_LAB, presets=["lab"])

@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.typing import ArrayLike
+from numpy.typing import ArrayLike
 
 from experiments.settings import Members, member_keys
 from icl_lab.lab import setting
 from icl_lab.lab.constraints import Constraint, holds, multiple_of
 from icl_lab.prompts import NOVEL_CLASSES, ItemLabelLaw, burstiness_values, copies_without_bursts, item_label_law
+from icl_lab.training.fitting import Tree
 
 WORLDS = 7_000
 """PRNG stream of the keys of the dictionaries, apart from the keys of every training."""
@@ -96,42 +97,35 @@ TRAINING = (
 """Between the settings of a network's training."""
 
 
-def member_laws(
-    config: Data, keys: Array | None = None, rows: int | None = None, **overrides: ArrayLike
-) -> ItemLabelLaw:
-    """Task distributions that the members train on, each with its own dictionaries.
+def member_laws(config: Data, points: int = 1, rows: int | None = None, **values: ArrayLike) -> ItemLabelLaw:
+    """Task distributions that the members train on at every point of a grid, each member with its own dictionaries.
 
     Args:
       config: the setting.
-      keys: (M,) keys of the dictionaries; None means those of ``config.members`` members. Members with the same key
-        share the class means and label vectors of as many classes as both have.
-      rows: classes of the tables, where members use different numbers of them; None means ``config.classes``.
-      overrides: (M,) arrays or numbers for fields of ``ItemLabelLaw`` that replace the configuration's.
+      points: of the grid; a member has the same dictionaries at all of them.
+      rows: classes of the tables, where points use different numbers of them; None means ``config.classes``.
+      values: (points,) values for fields of ``ItemLabelLaw`` that replace the configuration's.
 
     Returns:
-      An ``ItemLabelLaw`` with a leading member axis.
+      An ``ItemLabelLaw`` with a leading axis (points * M,), see ``repeated``.
     """
-    keys, rows = member_keys(config, WORLDS) if keys is None else keys, rows or config.classes
-    names = {"burstiness", "bursty_share", "novel_share", "spread", "exponent"} - set(overrides)
+    rows = rows or config.classes
+    names = ("burstiness", "bursty_share", "novel_share", "spread", "exponent")
     scalars = {name: getattr(config, name) for name in names}
-    scalars["classes"] = rows if "classes" in overrides else config.classes
 
     def draw(key: Array) -> ItemLabelLaw:
-        return item_label_law(key, labels=config.labels, input_size=config.input_size, rows=rows, **scalars)
+        return item_label_law(key, classes=rows, labels=config.labels, input_size=config.input_size, **scalars)
 
-    distributions = jax.jit(jax.vmap(draw))(keys)
-    return dataclasses.replace(
-        distributions,
-        **{
-            name: jnp.broadcast_to(jnp.asarray(value, getattr(distributions, name).dtype), keys.shape)
-            for name, value in overrides.items()
-        },
-    )
+    laws = repeated(jax.jit(jax.vmap(draw))(member_keys(config, WORLDS)), points)
+    changed = {
+        name: jnp.asarray(np.repeat(value, config.members), getattr(laws, name).dtype) for name, value in values.items()
+    }
+    return dataclasses.replace(laws, **changed)
 
 
-def repeated(keys: Array, points: int) -> Array:
-    """(points * M,) the keys of M members at every point of a grid, point after point: points are paired by member."""
-    return jnp.concatenate([keys] * points)
+def repeated(tree: Tree, points: int) -> Tree:
+    """(points * M, ...) what M members have, at every point of a grid, point after point: paired by member."""
+    return jax.tree.map(lambda leaf: jnp.concatenate([leaf] * points), tree)
 
 
 def by_part(metrics: Mapping[str, np.ndarray], parts: Iterable[str]) -> dict[str, dict[str, np.ndarray]]:

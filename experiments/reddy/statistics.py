@@ -11,18 +11,15 @@ from icl_lab.lab import Record
 from icl_lab.prompts import copies_without_bursts
 
 
-def copies(config: Mapping[str, Any], **changed: int) -> int:
-    """B of the in-context tests; ``changed`` are fields of the configuration that differ in a part of the run."""
-    config = {**config, **changed}
-    return config["burstiness"] or copies_without_bursts(config["context_length"])
-
-
 def guess(config: Mapping[str, Any], **changed: int) -> float:
-    """In-context accuracy of answering with a random label of the context: B/N.
+    """In-context accuracy of answering with a random label of the context: B/N, with the B of the in-context tests.
 
     So where the labels of a context are different; where they may repeat, (1 - B/N)/L more on novel classes.
+    ``changed`` are fields of the configuration that differ in a part of the run.
     """
-    return copies(config, **changed) / {**config, **changed}["context_length"]
+    config = {**config, **changed}
+    n = config["context_length"]
+    return (config["burstiness"] or copies_without_bursts(n)) / n
 
 
 def guesses(config: Mapping[str, Any], sweep: str) -> np.ndarray:
@@ -70,9 +67,9 @@ def or_last(times: np.ndarray, steps: np.ndarray) -> np.ndarray:
     return np.minimum(times, steps[-1])
 
 
-def present(times: np.ndarray) -> np.ndarray:
-    """Times, no value where they are infinite."""
-    return np.where(np.isfinite(times), times, np.nan)
+def present(values: np.ndarray) -> np.ndarray:
+    """Times, or other values: none where they are infinite."""
+    return np.where(np.isfinite(values), values, np.nan)
 
 
 def way_done(curves: np.ndarray) -> np.ndarray:

@@ -1,22 +1,24 @@
 """How the binaries of this paper train a network or the reduced model, and measure it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 from jax.typing import ArrayLike
 
-from experiments.reddy.settings import Data, Schedule
+from experiments.reddy.settings import Data, Schedule, repeated
+from experiments.settings import member_keys
 from icl_lab.compare import progress_measures
 from icl_lab.fast import induction_logits
 from icl_lab.lab import arguments
 from icl_lab.models import InductionNetwork, ReducedInduction, reduced_logits, traced
-from icl_lab.models.inspection import Intervention, Trace
+from icl_lab.models.inspection import Trace
 from icl_lab.prompts import (
     BatchLearner,
     ItemLabelLaw,
@@ -67,10 +69,8 @@ def _induction(module: InductionNetwork | ReducedInduction, layout: Layout, fast
         empty = Prompt(jnp.zeros((n, d)), jnp.zeros((n, d)), jnp.zeros((d,)), jnp.int32(0))
         return dict(module.init(key, layout.encode(empty)))
 
-    def run(
-        params: dict, prompt: Prompt, intervention: Intervention | None = None, step: ArrayLike = 0
-    ) -> tuple[Array, Trace]:
-        return traced(module, params, layout)(prompt, intervention, step)
+    def run(params: dict, prompt: Prompt, *acting: Any) -> tuple[Array, Trace]:
+        return traced(module, params, layout)(prompt, *acting)
 
     return Induction(init, partial(fast, module), run)
 
@@ -166,40 +166,43 @@ Change = Callable[[dict, dict], dict]
 """``(params, setting of the member) -> params``."""
 
 
+def _as_is(params: dict, setting: dict) -> dict:
+    return params
+
+
 def planned(
     config: Schedule,
     model: Induction,
-    keys: Array,
     law: ItemLabelLaw,
     *,
-    each: Mapping[str, ArrayLike] | None = None,
-    starting: Change | None = None,
-    acting: Change | None = None,
+    each: Mapping[str, Sequence[float]] | None = None,
+    starting: Change = _as_is,
+    acting: Change = _as_is,
     observe: Observe | None = None,
     one_by_one: bool = False,
 ) -> Training:
-    """The training of M members, each on its own task distribution, in one program.
+    """The training of M members at all points of a grid, each on its own task distribution, in one program.
 
     Drawing their dictionaries takes seconds: binaries plan it when it is asked for (``After``).
 
     Args:
       config: the setting; what ``law`` holds is taken from there.
       model: what is trained.
-      keys: (M,) member keys.
-      law: task distributions with a leading member axis (``settings.member_laws``); a grid is just more members.
-      each: (M,) values, or one for all, that ``starting`` and ``acting`` find in a member's setting, by name.
-      starting: what is made of the initial parameters; None leaves them.
-      acting: what is made of the parameters wherever they act, in training and measurement; None leaves them.
+      law: (points * M,) task distributions (``settings.member_laws``); a member has the same key at every point.
+      each: (points,) values that ``starting`` and ``acting`` find in a member's setting, by name.
+      starting: what is made of the initial parameters.
+      acting: what is made of the parameters wherever they act, in training and measurement.
       observe: what is measured; None means ``standard_observe``.
       one_by_one: on a CPU no two members are vectorised together, which is faster for some sizes.
 
     Returns:
-      The training, whose metrics are those of ``observe``, (M, R, ...).
+      The training, whose metrics are those of ``observe``, (points * M, R, ...).
     """
-    settings = {"config": arguments(config, keys.shape[0]), "law": law} | {
-        name: jnp.broadcast_to(jnp.asarray(value, jnp.float32), keys.shape) for name, value in (each or {}).items()
+    keys = repeated(member_keys(config), law.classes.size // config.members)
+    settings = {"config": arguments(config, keys.size), "law": law} | {
+        name: jnp.asarray(np.repeat(values, config.members), jnp.float32) for name, values in (each or {}).items()
     }
-    starting, acting, observe = starting or _as_is, acting or _as_is, observe or standard_observe(config, model)
+    observe = observe or standard_observe(config, model)
 
     def loss(params: dict, key: Array, setting: dict) -> Array:
         samples = sampler(config, setting["law"])(key, config.batch)
@@ -224,7 +227,3 @@ def planned(
 def sampler_of(config: Data) -> Callable[[dict], Sampler]:
     """``setting of a member -> sampler`` of its task distribution."""
     return lambda setting: sampler(config, setting["law"])
-
-
-def _as_is(params: dict, setting: dict) -> dict:
-    return params

@@ -23,10 +23,9 @@ import numpy as np
 from jax import Array
 
 from experiments.reddy import training
-from experiments.reddy.settings import SMALL, SMOKE, TRAINING, WORLDS, Schedule, bursts, by_part, member_laws, repeated
+from experiments.reddy.settings import SMALL, SMOKE, TRAINING, Schedule, bursts, by_part, member_laws
 from experiments.reddy.statistics import onset_times
 from experiments.reddy.training import Induction, evaluation_samples, induction_model, planned, progress
-from experiments.settings import member_keys
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import multiple_of
 from icl_lab.lab.quantities import quantity
@@ -104,18 +103,13 @@ def plan(config: Config, model: Induction) -> Training:
     (M, R, 2, T, T), the mean map of those whose target is like ``matched_item``.
     """
     parts = chosen(config)
-    count = len(parts)
-    classes = {"novel": config.classes, "trained": config.trained_classes}
-    burstiness = {"novel": config.burstiness, "trained": config.trained_burstiness}
-    novel_share = {"novel": config.novel_share, "trained": 0.0}
-    distributions = member_laws(
-        config,
-        repeated(member_keys(config, WORLDS), count),
-        rows=max(classes.values()),
-        classes=np.repeat([classes[part] for part in parts], config.members),
-        burstiness=np.repeat([burstiness[part] for part in parts], config.members),
-        novel_share=np.repeat([novel_share[part] for part in parts], config.members),
-    )
+    of_part: dict[str, dict[str, Any]] = {
+        "classes": {"novel": config.classes, "trained": config.trained_classes},
+        "burstiness": {"novel": config.burstiness, "trained": config.trained_burstiness},
+        "novel_share": {"novel": config.novel_share, "trained": 0.0},
+    }
+    values = {name: [one[part] for part in parts] for name, one in of_part.items()}
+    law = member_laws(config, len(parts), rows=max(of_part["classes"].values()), **values)
     observe_standard, item = training.standard_observe(config, model), matched_item(config.context_length)
 
     def attention(sample: Sample, logits: Array, trace: Trace) -> dict[str, Array]:
@@ -128,8 +122,7 @@ def plan(config: Config, model: Induction) -> Training:
         measures["attention"] = measures["attention"] / jnp.maximum(measures.pop("chosen"), 1 / config.eval_tasks)
         return observe_standard(params, key, distribution) | measures
 
-    keys = repeated(member_keys(config), count)
-    return planned(config, model, keys, distributions, observe=observe, one_by_one=True)
+    return planned(config, model, law, observe=observe, one_by_one=True)
 
 
 EXPERIMENT = Experiment(

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from experiments.onsets import crossing
-from experiments.panels import ABOVE
-from experiments.reddy.panels import attention_maps, label_course
+from experiments.panels import ABOVE, described
 from experiments.reddy.statistics import guess, learned, onset_times, present, values_at, way_done
 from experiments.reddy.transition import CURVE, MAP, PARTS, STEPS, in_part, matched_item
 from experiments.statistics import Statistic, of_record
@@ -66,7 +65,7 @@ def _rise(record: Record, part: str) -> np.ndarray:
     """(M,) steps from a quarter to three quarters of the way from guessing to 1, over the wait."""
     curves, steps, start = IC(record, part=part), STEPS(record), guess(in_part(part, record.config))
     low, high = (crossing(curves, steps, start + share * (1 - start)) for share in (0.25, 0.75))
-    return np.where(np.isfinite(high), high - np.where(np.isfinite(low), low, 0.0), np.nan) / wait(record, part)
+    return (present(high) - present(low)) / wait(record, part)
 
 
 @of_record
@@ -224,6 +223,7 @@ MEASURES: dict[str, dict[str, Any]] = {
     "ila1": {"color": "#0072B2", "linestyle": "-", "label": "ILA1"},
     "tila2": {"color": "#D55E00", "linestyle": "--", "label": "TILA2"},
 }
+STEP = "training step"
 
 
 def figures(record: Record) -> dict[str, Figure]:
@@ -233,8 +233,7 @@ def figures(record: Record) -> dict[str, Figure]:
     for part, row in zip(parts, rows):
         _accuracy(row[0], record, part)
         _loss(row[1], record, part)
-        _bands(row[2], record, part, MEASURES)
-        label_course(row[2], "progress measure", f"{TITLES[part]}: progress")
+        _progress(row[2], record, part)
         _aligned(row[3], record, part)
     return {"curves": figure, "attention": _maps(record, parts)}
 
@@ -242,15 +241,19 @@ def figures(record: Record) -> dict[str, Figure]:
 def _accuracy(axes: Axes, record: Record, part: str) -> None:
     _bands(axes, record, part, ACCURACIES)
     axes.axhline(guess(in_part(part, record.config)), **THEORY, label="guess, B/N")
-    label_course(axes, "accuracy", f"{TITLES[part]}: accuracy")
+    described(axes, 2, xlabel=STEP, ylabel="accuracy", ylim=(0, 1.02), title=f"{TITLES[part]}: accuracy")
 
 
 def _loss(axes: Axes, record: Record, part: str) -> None:
     _bands(axes, record, part, {"loss": {"color": "#0072B2", "label": "training distribution"}})
     axes.axhline(np.log(record.config["labels"]), color="black", linestyle="-.", linewidth=0.9, label="log L")
     axes.axhline(-np.log(guess(in_part(part, record.config))), **THEORY, label="log(N/B)")
-    axes.set_ylim(bottom=0)
-    label_course(axes, "loss (nats)", f"{TITLES[part]}: loss")
+    described(axes, 4, xlabel=STEP, ylabel="loss (nats)", ylim=(0, None), title=f"{TITLES[part]}: loss")
+
+
+def _progress(axes: Axes, record: Record, part: str) -> None:
+    _bands(axes, record, part, MEASURES)
+    described(axes, 4, xlabel=STEP, ylabel="progress measure", ylim=(0, 1.02), title=f"{TITLES[part]}: progress")
 
 
 def _bands(axes: Axes, record: Record, part: str, looks: dict[str, dict[str, Any]]) -> None:
@@ -270,18 +273,27 @@ def _aligned(axes: Axes, record: Record, part: str) -> None:
         if curves:
             band(axes, grid, np.stack(curves), **look)
     axes.axvline(1, color="0.6", linewidth=0.8)
-    axes.set_xlabel("training step / wait of the member")
-    axes.set(ylabel="progress measure", ylim=(0, 1.02), title=f"{TITLES[part]}: by own wait")
+    axes.set(xlabel=f"{STEP} / wait of the member", ylabel="progress measure", ylim=(0, 1.02))
+    axes.set_title(f"{TITLES[part]}: by own wait")
     if axes.lines[:-1]:
         axes.legend(ncols=4, **ABOVE)
 
 
 def _maps(record: Record, parts: list[str]) -> Figure:
     """Attention of both layers half-way through the wait and at the end, of prompts whose target matches one item."""
-    means = {
-        (TITLES[part], about): MAP(record, part=part, when=when).mean(axis=0)
-        for part in parts
-        for when, about in {"half": "half of the wait", "end": "end"}.items()
-    }
-    where = f"target of the class of x{matched_item(record.config['context_length']) + 1}"
-    return attention_maps(means, f"attention (mean over prompts and members;\n{where})")
+    n = record.config["context_length"]
+    every = 1 if n <= 4 else 2  # of pairs the items: all labels would run into one another
+    tokens = [*(f"{kind}{i + 1}" for i in range(n) for kind in "xl"), "t"][::every]
+    columns = [(part, *when) for part in parts for when in (("half", "half of the wait"), ("end", "end"))]
+    figure, grid = panels(len(columns), 2, shape=0.77)
+    for (part, when, about), column in zip(columns, grid.T):
+        titles = f"{TITLES[part]}\nlayer 1, {about}", f"layer 2, {about}"
+        for axes, attention, title in zip(column, MAP(record, part=part, when=when).mean(axis=0), titles):
+            image = axes.imshow(attention, cmap="Greys", vmin=0, vmax=1, interpolation="nearest")
+            axes.set(xlabel="attended token", ylabel="query token", title=title)
+            axes.set_xticks(range(0, 2 * n + 1, every), tokens)
+            axes.set_yticks(range(0, 2 * n + 1, every), tokens)
+            axes.grid(False)
+    where = f"target of the class of x{matched_item(n) + 1}"
+    figure.colorbar(image, ax=grid, shrink=0.7, label=f"attention (mean over prompts and members;\n{where})")
+    return figure

@@ -19,7 +19,7 @@ from experiments.reddy import (
     mixtures,
     mixtures_shown,
 )
-from experiments.reddy.statistics import copies, guess, guesses, same_label, solved
+from experiments.reddy.statistics import guess, guesses, same_label, solved
 from experiments.reddy.transition import in_part, matched_item
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED
 from icl_lab.lab.records import Record
@@ -46,7 +46,7 @@ def test_guessing_is_of_the_copies_that_the_tests_have():
     assert guess(CONFIG) == 0.25
     assert guess(CONFIG, burstiness=2) == guess(CONFIG, burstiness=0) == 0.5
     assert guess(CONFIG, context_length=5, burstiness=0) == 0.2
-    assert (copies(CONFIG, context_length=9, burstiness=0), solved(CONFIG, context_length=1)) == (3, 1.0)
+    assert (guess(CONFIG, context_length=9, burstiness=0), solved(CONFIG, context_length=1)) == (1 / 3, 1.0)
 
 
 def test_an_onset_is_the_first_measured_step():
@@ -199,14 +199,14 @@ def test_a_claim_about_a_point_that_was_not_run_is_not_judged():
 
 def test_points_of_a_sweep_are_in_the_order_of_its_shape():
     config = data_dependence.PRESETS["lab"]
-    shape, values = data_dependence.sweep(config, "classes")
-    assert (values["classes"].reshape(shape) == np.array(config.class_grid)[:, None]).all()
-    assert (values["burstiness"].reshape(shape) == np.array(config.burstiness_grid)[None]).all()
-    _, values = data_dependence.sweep(config, "spread")
+    values = data_dependence.sweep(config, "classes")
+    for name, grid in {"classes": np.array(config.class_grid)[:, None], "burstiness": config.burstiness_grid}.items():
+        assert (values[name] == np.broadcast_to(grid, (len(config.class_grid), len(config.burstiness_grid)))).all()
+    values = data_dependence.sweep(config, "spread")
     assert tuple(values["spread"]) == config.spread_grid
     for name, value in {"classes": config.spread_classes, "burstiness": config.burstiness, "exponent": 0}.items():
         assert (values[name] == value).all()
-    _, values = data_dependence.sweep(config, "exponent")
+    values = data_dependence.sweep(config, "exponent")
     assert tuple(values["exponent"]) == config.exponent_grid
     assert (values["spread"] == config.spread).all()
 

@@ -5,7 +5,7 @@ import numpy as np
 
 import icl_lab
 from experiments.reddy import curriculum
-from experiments.reddy.settings import WORLDS, member_laws
+from experiments.reddy.settings import member_laws
 from experiments.reddy.training import accuracy, evaluation_samples, sampler
 from experiments.settings import member_keys
 
@@ -15,7 +15,7 @@ def test_a_loaded_network_is_as_accurate_as_the_record_says(smoke_run):
     config = curriculum.PRESETS["smoke"]
     run = icl_lab.load_run(smoke_run("reddy.curriculum").folder)
     assert run.stages() == ["training"]
-    worlds = member_laws(config, member_keys(config, WORLDS))
+    worlds = member_laws(config)
     draw = jax.jit(lambda law, key: evaluation_samples(config, law, "ic", key))
     for member in range(config.members):
         key = jax.random.split(member_keys(config)[member], 3)[2]

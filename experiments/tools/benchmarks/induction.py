@@ -1,5 +1,6 @@
 """A training step of the induction-head network (Reddy 2023) against a plain loop with numpy sampling."""
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
@@ -11,8 +12,7 @@ import optax
 from jax import Array
 
 from experiments.reddy import training
-from experiments.reddy.settings import SMALL, WORLDS, Schedule, member_laws
-from experiments.settings import member_keys
+from experiments.reddy.settings import SMALL, Schedule, member_laws
 from experiments.tools.benchmarks.programs import in_chunks
 from experiments.tools.benchmarks.timing import Config, Row, chunks_of_fit, row, take_turns
 from icl_lab.models import InductionNetwork
@@ -51,9 +51,8 @@ def program(setting: Schedule, members: int, full: bool = False) -> Training:
     model = training.induction_model(setting)
     if full:
         model = model._replace(logits=partial(_full_logits, model))
-    keys = member_keys(setting, members=members)
-    distributions = member_laws(setting, member_keys(setting, WORLDS, members))
-    return training.planned(setting, model, keys, distributions)
+    setting = dataclasses.replace(setting, members=members)
+    return training.planned(setting, model, member_laws(setting))
 
 
 def _full_logits(model: training.Induction, params: dict, prompts: Any) -> Array:
