@@ -26,13 +26,12 @@ from experiments.von_oswald.common import (
     DECAYS,
     Setting,
     constructed,
-    interpolated,
     one_layer,
     optimizer,
     planned,
     sampler,
 )
-from experiments.von_oswald.tuning import best_step, with_best_step
+from experiments.von_oswald.tuning import best_layer, best_step, with_best_step
 from icl_lab.compare import align_weights
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import once
@@ -91,13 +90,12 @@ ONSET = quantity("onset_{batch}/loss", "onset_member", "onset_step", batch="onse
 
 def trainings(config: Config) -> Table:
     """The layer of the figure, an ensemble for each batch, a layer of every size."""
-    layer, weights = one_layer(config), constructed(config, best_step(config)[0])
+    layer, beside = one_layer(config), with_best_step(config)
     decaying = partial(optimizer, decay_steps=config.decay_steps)
-    middle = interpolated(layer, weights, config)
     table: dict[str, Any] = {
         "training": planned(
-            config, layer, optimizer=decaying, references={"gd": layer.learner(weights)},
-            variants=lambda params: {"interpolated": middle(params)},
+            config, layer, optimizer=decaying, references={"gd": best_layer(config)},
+            variants=lambda params: {"interpolated": beside(params)["interpolated"]},
         )
     }  # fmt: skip
     for i, batch in enumerate(config.onset_batches):

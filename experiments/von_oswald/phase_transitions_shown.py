@@ -17,8 +17,7 @@ from icl_lab.lab.style import Figure
 def times(record: Record, heads: int) -> np.ndarray:
     """(M,) steps at which half of the drop is done; infinite if never."""
     zero, best = record.metrics["predict_zero"], record.metrics["closed_form"]
-    curves = at_exact_start(LOSS(record, heads=heads), zero)
-    return half_drop_times(curves, STEPS(record), zero, best)
+    return half_drop_times(at_exact_start(LOSS(record, heads=heads), zero), STEPS(record), zero, best)
 
 
 def is_late(record: Record, heads: int) -> np.ndarray:
@@ -29,8 +28,7 @@ def is_late(record: Record, heads: int) -> np.ndarray:
 def set_times(record: Record, name: str) -> np.ndarray:
     """(M,) steps at which half of the drop is done on fresh tasks (``loss``) or on the set (``train_loss``)."""
     zero, best = record.metrics["predict_zero"], record.metrics["closed_form"]
-    curves = np.nan_to_num(OF_SET(record, loss=name), nan=zero)  # on the set there is no loss before the first step
-    return half_drop_times(curves, SET_STEPS(record), zero, best)
+    return half_drop_times(OF_SET(record, loss=name), SET_STEPS(record), zero, best)
 
 
 def lags(record: Record) -> np.ndarray:

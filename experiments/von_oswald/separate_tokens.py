@@ -33,14 +33,14 @@ from experiments.settings import member_keys
 from experiments.training import always, paired_losses
 from experiments.von_oswald.common import SCHEDULE, Setting, model, planned, sampler
 from experiments.von_oswald.copying import by_hand, by_position, copy_everything
-from experiments.von_oswald.tuning import best_step, eigenvalues, zero_loss
+from experiments.von_oswald.tuning import best_step, contexts_of, zero_loss
 from icl_lab.compare.copying import copy_shares, copying_sensitivities, mean_attention
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import at_least, holds
 from icl_lab.lab.quantities import Quantity, quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import Transformer
-from icl_lab.prompts import BatchLearner, Prompt, Sample, input_variance
+from icl_lab.prompts import BatchLearner, Prompt, Sample
 from icl_lab.prompts.layouts import Layout, separate_layout
 from icl_lab.solvers import gradient_descent, oracle
 from icl_lab.training import Training
@@ -176,7 +176,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
             "closed_form": best,
             "copy_everything": copy_everything(config)[1],
             "predict_zero": zero_loss(config),
-            "two_steps": _two_steps(config),
+            "two_steps": oracle.tune_gradient_descent(**contexts_of(config, config.oracle_contexts), steps=2).loss,
         },
     )
 
@@ -198,14 +198,6 @@ def looks(config: Config, name: str, prompts: Prompt) -> Callable[[dict], Array]
     """``parameters of all members -> (M, H, 2N + 1, 2N)``, the first layer's mean attention on these prompts."""
     network, layout = _stack(config, name)
     return jax.jit(partial(jax.lax.map, lambda params: mean_attention(network, params, prompts, layout)))
-
-
-def _two_steps(config: Config) -> float:
-    """Exact loss of two GD steps with the best shared learning rate."""
-    fitting, held_out = (eigenvalues(config, key, config.oracle_contexts) for key in member_keys(config, 10_000, 2))
-    variance = input_variance("uniform", config.input_range)
-    given: dict[str, Any] = {"held_out": held_out, "context_length": config.context_length, "input_variance": variance}
-    return oracle.tune_gradient_descent(fitting, 2, **given).loss
 
 
 EXPERIMENT = Experiment(
