@@ -64,9 +64,9 @@ class Algorithm(NamedTuple):
 
 
 ALGORITHMS = {
-    "logistic_1": Algorithm(lambda p: logistic_gradient_descent(p), ((3.0,),)),
-    "logistic_2": Algorithm(lambda p: logistic_gradient_descent(p), ((2.0, 4.0),)),
-    "logistic_5": Algorithm(lambda p: logistic_gradient_descent(p), ((1.0, 1.0, 1.5, 2.0, 2.0),)),
+    "logistic_1": Algorithm(logistic_gradient_descent, ((3.0,),)),
+    "logistic_2": Algorithm(logistic_gradient_descent, ((2.0, 4.0),)),
+    "logistic_5": Algorithm(logistic_gradient_descent, ((1.0, 1.0, 1.5, 2.0, 2.0),)),
     "squared_2": Algorithm(lambda p: _scaled(gradient_descent(p[:2]), p[2]), ((0.6, 0.6, 3.0),)),
     "gd++_2": Algorithm(  # its loss has more than one minimum
         lambda p: _scaled(gd_plus_plus(p[:2], p[2]), p[3]), ((1.0, 1.0, 0.005, 3.0), (0.3, 1.5, 0.015, 4.0))
