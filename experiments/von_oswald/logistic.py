@@ -242,8 +242,8 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 
 def _read_off(config: Config) -> Callable[[dict, Sample], dict[str, Array]]:
     """The learning rate of the logistic step that one linear layer is, read off its weights."""
-    eta_over_n = lambda params: strengths(params, config.input_size)["eta_over_n"][0]  # noqa: E731
-    return lambda params, _: {"rate": 2 * config.context_length * eta_over_n(params)}
+    n, d = config.context_length, config.input_size
+    return lambda params, _: {"rate": 2 * n * strengths(params, d)["eta_over_n"][0]}
 
 
 def _final_cosines(config: Config, trained: Mapping[str, Model], references: Mapping[str, BatchLearner]) -> Callable:

@@ -42,13 +42,15 @@ def loss_lines(
 
 def cosine_panel(axes: Axes, steps: np.ndarray, curves: Mapping[str, np.ndarray], *references: str) -> None:
     """Cosine of the sensitivities with those of each reference over training, of every member."""
+    several = len(references) > 1
     for reference in references:
-        member_lines(axes, steps, curves[f"{reference}_sensitivity_cosine"], reference)
+        label = LEARNERS[reference]["label"] if several else None
+        member_lines(axes, steps, curves[f"{reference}_sensitivity_cosine"], reference, label=label)
     names = ", ".join(str(LEARNERS[reference]["label"]) for reference in references)
     axes.set(
         title=f"cosine with {names}", xlabel="training step", ylabel="cosine of the sensitivities", ylim=(-0.05, 1.05)
     )
-    if len(references) > 1:
+    if several:
         axes.legend()
 
 

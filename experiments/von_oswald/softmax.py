@@ -78,8 +78,6 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Both networks over training, at the end, far out, and what their heads look at."""
     for i, heads in enumerate(config.heads):
         fit, of = fits[f"heads_{heads}"], learners(config, heads)
-        if not i:
-            yield STEPS, fit.steps
         yield CURVE.at(heads=heads), fit.metrics
         tasks, keys = always(sampler(config)), member_keys(config, 900 + i)
         yield FINAL.at(heads=heads), paired_losses(of, tasks, fit.params, keys, config.population_tasks)
@@ -87,6 +85,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         far = shifts.losses(config, of, fit.params, member_keys(config, 800 + i), config.columns())
         for column, losses in far.items():
             yield SHIFTED[column].at(heads=heads), losses
+    yield STEPS, fit.steps
     eta, best = best_step(config)
     _, centred = theory.centred_step_optimum(**law_sizes(config))
     yield "facts", {"learning_rate": eta, "closed_form": best, "centred": float(centred)}

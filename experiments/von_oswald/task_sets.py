@@ -79,14 +79,13 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     of = with_best_step(config)
     for i, tasks in enumerate(config.sets):
         fit = fits[f"tasks_{tasks}"]
-        if not i:
-            yield STEPS, fit.steps
         yield CURVE.at(tasks=tasks), fit.metrics
         fresh, keys = always(sampler(config)), member_keys(config, 900 + i)
         yield FINAL.at(tasks=tasks), paired_losses(of, fresh, fit.params, keys, config.population_tasks)
         far = shifts.losses(config, of, fit.params, member_keys(config, 800 + i), config.columns())
         for column, losses in far.items():
             yield SHIFTED[column].at(tasks=tasks), losses
+    yield STEPS, fit.steps
 
 
 def _coefficient(config: Config, eta: float) -> float:
