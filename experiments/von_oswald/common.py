@@ -101,10 +101,9 @@ def chosen_of(config: Mapping[str, Any]) -> list[str]:
 
 def unpack(config: Networks) -> dict[str, tuple[LinearSelfAttention, Setting]]:
     """Module and training setting of each network to run, by name."""
-    task = {field.name: getattr(config, field.name) for field in dataclasses.fields(Task)}
     networks = {}
-    for i, name in enumerate(config.networks):
-        kind, layers = name.split("_")
+    for name in chosen_of(vars(config)):
+        i, (kind, layers) = config.networks.index(name), name.split("_")
         network = LinearSelfAttention(
             layers=int(layers),
             looped=kind == "looped",
@@ -113,18 +112,22 @@ def unpack(config: Networks) -> dict[str, tuple[LinearSelfAttention, Setting]]:
             token_clip=config.token_clips[i],
             init_scale=config.init_scale,
         )
-        networks[name] = (
-            network,
-            Setting(
-                **task,
-                batch=config.batches[i],
-                steps=config.steps[i],
-                measure_every=config.steps[i] // config.measurements[i],
-                learning_rate=config.learning_rates[i],
-                gradient_clip=config.gradient_clips[i],
-            ),
+        one = setting_of(
+            config,
+            batch=config.batches[i],
+            steps=config.steps[i],
+            measure_every=config.steps[i] // config.measurements[i],
+            learning_rate=config.learning_rates[i],
+            gradient_clip=config.gradient_clips[i],
         )
-    return {name: networks[name] for name in chosen_of(vars(config))}
+        networks[name] = network, one
+    return networks
+
+
+def setting_of(config: Task, **changes) -> Setting:
+    """The training setting that a configuration has, with changes."""
+    names = {field.name for field in dataclasses.fields(Setting)}
+    return Setting(**({name: value for name, value in vars(config).items() if name in names} | changes))
 
 
 def sampler(config: Task, **changes) -> Sampler:
@@ -137,10 +140,9 @@ def sampler(config: Task, **changes) -> Sampler:
     return linear_regression(**(options | changes))
 
 
-def with_batch(config: Schedule, batch: int, **changes) -> Setting:
-    """The training setting of a schedule at a batch, with changes."""
-    shared = {field.name: getattr(config, field.name) for field in dataclasses.fields(Schedule)}
-    return Setting(**(shared | changes), batch=batch)
+def training_tasks(config: Task, _: Any) -> Sampler:
+    """The task distribution of training, the same whatever the setting of a member."""
+    return sampler(config)
 
 
 def law_sizes(config: Task) -> dict[str, Any]:
@@ -157,9 +159,14 @@ def model(network: Transformer, config: Task, layout: Layout | None = None) -> M
     return training.model(network, config.context_length, config.input_size, layout)
 
 
-def one_layer(config: Task) -> Model:
-    """One layer of linear self-attention with one head, which can be a step of gradient descent."""
-    return model(LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale), config)
+def looped(config: Task, layers: int, **changes) -> LinearSelfAttention:
+    """A layer of linear self-attention, by default with one head, applied as often as this."""
+    return LinearSelfAttention(layers=layers, looped=True, init_scale=config.init_scale, **changes)
+
+
+def one_layer(config: Task, **changes) -> Model:
+    """One layer of linear self-attention: with one head and no MLP it can be a step of gradient descent."""
+    return model(looped(config, 1, **changes), config)
 
 
 def optimizer(config: Setting, decay_steps: int = 0) -> optax.GradientTransformation:
@@ -179,7 +186,7 @@ def planned(
     *,
     stream: int = 0,
     members: int | None = None,
-    sampler_of: Callable[[Any, Any], Sampler] | None = None,
+    sampler_of: Callable[[Any, Any], Sampler] = training_tasks,
     optimizer: Callable[[Any], optax.GradientTransformation] = optimizer,
     **options: Any,
 ) -> Training:
@@ -188,8 +195,7 @@ def planned(
     ``stream`` tells apart the keys of the trainings of one figure, ``members`` are as many as the configuration has.
     """
     options = {"keys": member_keys(config, stream, members)} | options
-    of_config = sampler_of or (lambda now, _: sampler(now))
-    return training.planned(config, network_model, sampler_of=of_config, optimizer=optimizer, **options)
+    return training.planned(config, network_model, sampler_of=sampler_of, optimizer=optimizer, **options)
 
 
 def constructed(config: Task, learning_rates, gammas=0.0) -> dict:

@@ -15,13 +15,12 @@ import jax
 import numpy as np
 
 from experiments.settings import member_keys
-from experiments.von_oswald.common import DECAYS, Setting, model, optimizer, planned, strengths
+from experiments.von_oswald.common import DECAYS, Setting, looped, model, optimizer, planned, strengths
 from experiments.von_oswald.tuning import eigenvalues, exactly_tuned, solver_json
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
-from icl_lab.models import LinearSelfAttention
 from icl_lab.theory import condition_number, gd_plus_plus_eigenvalues
 
 
@@ -66,26 +65,16 @@ def trainings(config: Config) -> Table:
     """A layer looped twice at every context length."""
     decaying, table = partial(optimizer, decay_steps=config.decay_steps), {}
     for stream, length in enumerate(config.lengths):
-        one = at_length(config, length)
-        table[f"length_{length}"] = planned(one, model(network(config), one), stream=stream, optimizer=decaying)
+        one = dataclasses.replace(config, context_length=length)
+        table[f"length_{length}"] = planned(one, model(looped(one, 2), one), stream=stream, optimizer=decaying)
     return table
-
-
-def network(config: Config) -> LinearSelfAttention:
-    """What is trained."""
-    return LinearSelfAttention(layers=2, looped=True, init_scale=config.init_scale)
-
-
-def at_length(config: Config, length: int) -> Config:
-    """The setting at a context length."""
-    return dataclasses.replace(config, context_length=length)
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """What the weights of every length say; extremes of many draws of contexts, condition numbers of each member's."""
     for stream, length in enumerate(config.lengths):
-        one = at_length(config, length)
-        _, solver = exactly_tuned(one, network(config), config.tuning_contexts)
+        one = dataclasses.replace(config, context_length=length)
+        _, solver = exactly_tuned(one, looped(one, 2), config.tuning_contexts)
         fit = fits[f"length_{length}"]
         read = jax.vmap(lambda params: strengths(params, config.input_size))(fit.params)
         last = {name: values[:, 0] for name, values in read.items()} | {"loss": fit.metrics["loss"][:, -1]}

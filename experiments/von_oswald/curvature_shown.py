@@ -7,11 +7,11 @@ import numpy as np
 from experiments import panels
 from experiments.statistics import Statistic, of_record
 from experiments.von_oswald.curvature import EIGENVALUES, EXTREME, KAPPA, OF_MEMBER, log_kappa, shown_length
-from experiments.von_oswald.panels import eigenvalue_panel
 from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
 from icl_lab.lab import Claim, Record, claims_of
 from icl_lab.lab.style import Figure, band
 from icl_lab.lab.style import panels as axes_grid
+from icl_lab.theory import gd_plus_plus_eigenvalues, gd_plus_plus_peak
 
 PUBLISHED = {  # N: smallest and largest eigenvalue over 10 000 contexts, gamma read off one trained network
     10: (None, 4.6, 0.179),
@@ -109,14 +109,20 @@ def figures(record: Record) -> dict[str, Figure]:
     lengths, config = record.config["lengths"], record.config
     figure, ((curve, kappa, gammas),) = axes_grid(3)
     best = {n: best_gamma(record, n) for n in lengths}
-    eigenvalue_panel(curve, best, {n: float(EXTREME(record, length=n, which="largest").mean()) for n in lengths})
+    for (n, gamma), look in zip(best.items(), panels.family(len(best))):
+        x = np.linspace(0, EXTREME(record, length=n, which="largest").mean(), 200)
+        curve.plot(x, gd_plus_plus_eigenvalues(x, gamma), **look, label=f"N = {n}")
+        curve.plot(*gd_plus_plus_peak(gamma), "o", color=look["color"])
+    curve.set(xlabel=r"eigenvalue $\lambda$ of $X^T X$", ylabel=r"$\lambda (1 - \gamma \lambda)^2$")
+    panels.described(curve, title=r"GD++ on eigenvalues, largest at $1 / (3\gamma)$")
     shown = shown_length(lengths)
     spectra = EIGENVALUES(record, length=shown)
     log_kappas = np.stack([log_kappa(spectra, gamma) for gamma in config["gammas"]], axis=1)
     band(kappa, np.array(config["gammas"]), log_kappas, color="#0072B2", label="contexts, middle 80 %")
     kappa.axvline(best[shown], color="black", linestyle=":", label=r"best $\gamma$")
-    kappa.set(xlabel=r"$\gamma$", ylabel=r"$\log_{10}$ condition number", title=f"after GD++ at N = {shown}")
-    kappa.legend()
+    panels.described(
+        kappa, xlabel=r"$\gamma$", ylabel=r"$\log_{10}$ condition number", title=f"after GD++ at N = {shown}"
+    )
     trained = {"trained": np.stack([OF_MEMBER(record, length=n, name="gamma") for n in lengths])}
     panels.points_panel(
         gammas, lengths, trained, "context length N", theory=(np.array(lengths), np.array(list(best.values())))

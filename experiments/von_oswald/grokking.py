@@ -20,13 +20,12 @@ import jax
 from jax import Array
 
 from experiments.settings import member_keys
-from experiments.von_oswald.common import SCHEDULE, Schedule, model, sampler, with_batch
+from experiments.von_oswald.common import SCHEDULE, Schedule, one_layer, sampler, setting_of
 from experiments.von_oswald.tuning import after, best_step, zero_loss
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
-from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import Sample, Sampler
 
 
@@ -61,8 +60,7 @@ LOSS = quantity("{cell}/{loss}", "member", "step", cell=cells, loss=("loss", "tr
 
 def trainings(config: Config) -> Table:
     """Every cell of the grid, all on the same sets, one a member."""
-    network = LinearSelfAttention(layers=1, looped=True, mlp_width=config.mlp_width, init_scale=config.init_scale)
-    block = model(network, config)
+    block = one_layer(config, mlp_width=config.mlp_width)
 
     @functools.cache
     def sets() -> Sample:
@@ -71,7 +69,7 @@ def trainings(config: Config) -> Table:
 
     return {
         name: after(
-            with_batch(config, batch, learning_rate=rate), block, lambda _: {"settings": sets()}, stream=50,
+            setting_of(config, batch=batch, learning_rate=rate), block, lambda _: {"settings": sets()}, stream=50,
             training_sampler_of=lambda _, tasks: from_set(tasks),
         )
         for name, (batch, rate) in cells(vars(config)).items()

@@ -18,7 +18,7 @@ def drop_times(record: Record, name: str) -> list[np.ndarray]:
     """Two (M,): step at half of the drop on fresh tasks, and on the set; infinite without one."""
     zero, best = record.metrics["predict_zero"], record.metrics["closed_form"]
     return [
-        half_drop_times(np.nan_to_num(LOSS(record, cell=name, loss=curve), nan=zero), STEPS(record), zero, best)
+        half_drop_times(LOSS(record, cell=name, loss=curve), STEPS(record), zero, best)
         for curve in ("loss", "train_loss")
     ]
 

@@ -14,12 +14,11 @@ from collections.abc import Iterator
 
 from experiments.settings import member_keys
 from experiments.von_oswald import shifts
-from experiments.von_oswald.common import SCHEDULE, Setting, constructed, decoupled, model, planned
+from experiments.von_oswald.common import SCHEDULE, Setting, constructed, decoupled, looped, model, planned
 from experiments.von_oswald.tuning import exactly_tuned, solver_json
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
-from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import BatchLearner
 
 
@@ -47,18 +46,14 @@ SHIFTED = shifts.quantities("shift", learner=("trained", "ablated", "gd++"))
 
 def trainings(config: Config) -> Table:
     """The looped layer."""
-    return {"training": planned(config, model(network(config), config))}
-
-
-def network(config: Config) -> LinearSelfAttention:
-    """What is trained."""
-    return LinearSelfAttention(layers=config.layers, looped=True, init_scale=config.init_scale)
+    return {"training": planned(config, model(looped(config, config.layers), config))}
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Losses of the layer with and without its label couplings, and of GD++, on the same tasks."""
-    trained, fit = model(network(config), config), fits["training"]
-    _, solver = exactly_tuned(config, network(config), config.tuning_contexts)
+    network, fit = looped(config, config.layers), fits["training"]
+    trained = model(network, config)
+    _, solver = exactly_tuned(config, network, config.tuning_contexts)
     gdpp = trained.learner(constructed(config, solver.learning_rates, solver.gammas))
     without = decoupled(trained, config)
 

@@ -1,20 +1,15 @@
 """What ``label_couplings`` claims and shows: functions of its record."""
 
-from experiments.statistics import Statistic, largest, log_ratio, ratio
+from experiments.statistics import ratio
 from experiments.von_oswald import shifts
 from experiments.von_oswald.label_couplings import SHIFTED, Config
 from experiments.von_oswald.panels import shift_panels
+from experiments.von_oswald.statistics import worst
 from icl_lab.claims import Quick
 from icl_lab.lab import Record, claims_of, from_json, style
 from icl_lab.lab.style import Figure
 
-
-def _worst(learner: str, *columns: str) -> Statistic:
-    """(M,) largest |log ratio| of a learner's loss to that of GD++ over these shifts."""
-    return largest(*(log_ratio(*(SHIFTED[c].at(learner=one) for one in (learner, "gd++"))) for c in columns))
-
-
-_TARGETS, _INPUTS = ("targets", "other_targets"), ("inputs", "other_inputs")
+_TARGETS, _INPUTS = ([SHIFTED[kind], SHIFTED[f"other_{kind}"]] for kind in ("targets", "inputs"))
 _LINE = "a tenth of e is a line's width on the figure's logarithmic axis"
 
 claim = claims_of("von_oswald.label_couplings", "this lab, on von Oswald et al. 2022, Fig. 6", presets=("lab",))
@@ -24,20 +19,20 @@ CLAIMS = (
         "targets",
         "Without its label couplings a layer looped twice coincides with tuned GD++ on larger and other targets "
         "(largest |log ratio| of the losses; control: as trained).",
-        _worst("ablated", *_TARGETS), at_most=0.0, tolerance=0.1, reason=_LINE, control=_worst("trained", *_TARGETS),
-        headline=1,
+        worst(_TARGETS, "ablated", "gd++"), at_most=0.0, tolerance=0.1, reason=_LINE,
+        control=worst(_TARGETS, "trained", "gd++"), headline=1,
         quick=Quick(0.2, "512 tasks a step for 2,048: the jitter is up to four times as large; as trained it is above "
                          ".5"),
     ),
     claim(
         "trained_targets", "As trained, with its label couplings, it does not.",
-        _worst("trained", *_TARGETS), at_least=0.1, reason=_LINE,
+        worst(_TARGETS, "trained", "gd++"), at_least=0.1, reason=_LINE,
     ),
     claim(
         "inputs",
         "Label couplings do not explain larger and other inputs: without them the largest |log ratio| there stays at "
         "least half of what it is as trained (ratio).",
-        ratio(_worst("ablated", *_INPUTS), _worst("trained", *_INPUTS)), at_least=0.5,
+        ratio(worst(_INPUTS, "ablated", "gd++"), worst(_INPUTS, "trained", "gd++")), at_least=0.5,
         interval="median", reason="half of it explained would be half", headline=2,
         falsified_by="losses that return to those of GD++ without the couplings",
     ),

@@ -18,7 +18,7 @@ from experiments.settings import member_keys
 from experiments.training import always, paired_losses
 from experiments.von_oswald import shifts
 from experiments.von_oswald.common import NETWORKS, Networks, chosen_of, model, sampler, unpack
-from experiments.von_oswald.tuning import after, compared_with, solver_json, tunings
+from experiments.von_oswald.tuning import Compared, after, compared_with, solver_json, tunings
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import holds
 from icl_lab.lab.quantities import quantity
@@ -83,15 +83,14 @@ def trainings(config: Config) -> Table:
 def beside(config: Config, name: str, fits: Fits) -> dict[str, dict[str, BatchLearner]]:
     """What a network is measured with: the solvers that the plain one is compared with, of one layer GD alone."""
     one = compared_with(config, name, fits)
-    solvers = one.solvers()
-    return {"references": solvers if one.network.layers > 1 else {"gd": solvers["gd"]}}
+    return {"references": one.learners("gd", one.match)}
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Every network and its control over training, at the end and far out, beside the solvers."""
     for name in unpack(config):
         one, fit, without = compared_with(config, name, fits), fits[name], fits[f"{name}_without"]
-        params, of = (fit.params, without.params), learners(config, name, fits)
+        params, of = (fit.params, without.params), learners(one)
         yield STEPS.at(network=name), fit.steps
         yield CURVE.at(network=name), fit.metrics
         yield WITHOUT.at(network=name), without.metrics
@@ -100,14 +99,13 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         far = shifts.losses(config, of, params, member_keys(config, 800 + one.stage), columns(config))
         yield RANGE.at(network=name), far["inputs"]
         yield TARGETS.at(network=name), far["targets"]
-        yield "facts", {name: {"gd": solver_json(one.gd_solver), "gd++": solver_json(one.gdpp_solver)}}
+        yield "facts", {name: {solver: solver_json(one.solvers[solver]) for solver in ("gd", "gd++")}}
 
 
-def learners(config: Config, name: str, fits: Fits) -> Callable[[tuple[dict, dict]], dict[str, BatchLearner]]:
+def learners(one: Compared) -> Callable[[tuple[dict, dict]], dict[str, BatchLearner]]:
     """``parameters with and without LayerNorm -> learners``, with the solvers."""
-    network, one = unpack(config)[name]
-    trained, control = model(network.clone(layer_norm=True), one), model(network, one)
-    solvers = beside(config, name, fits)["references"]
+    trained, control = model(one.network.clone(layer_norm=True), one.setting), model(one.network, one.setting)
+    solvers = one.learners("gd", one.match)
     return lambda params: {"trained": trained.learner(params[0]), "without": control.learner(params[1]), **solvers}
 
 

@@ -2,18 +2,14 @@
 
 import numpy as np
 
-from experiments.statistics import Statistic, last, of_record, ratio
+from experiments.statistics import last, of_record
 from experiments.von_oswald.common import chosen_of
 from experiments.von_oswald.layer_norm import CURVE, FINAL, RANGE, STEPS, TARGETS, WITHOUT, Config, columns
 from experiments.von_oswald.panels import cosine_panel, loss_lines, network_label, shift_panels
+from experiments.von_oswald.statistics import over
 from icl_lab.claims import FAILS, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import Figure, panels
-
-
-def _final(network: str, learner: str, solver: str) -> Statistic:
-    """(M,) final loss of a learner over that of a solver."""
-    return ratio(FINAL.at(network=network, learner=learner), FINAL.at(network=network, learner=solver))
 
 
 @of_record
@@ -29,9 +25,9 @@ CLAIMS = (
     claim(
         "one_above",
         "One layer after a LayerNorm stays above the best GD step (ratio of losses, median; control: without it).",
-        _final("looped_1", "trained", "gd"), at_least=1.02, interval="median",
+        over(FINAL.at(network="looped_1"), "trained", "gd"), at_least=1.02, interval="median",
         reason="2 % is twice what a layer without it may exceed the step by (von_oswald.one_step.trained_excess)",
-        control=_final("looped_1", "without", "gd"), headline=2,
+        control=over(FINAL.at(network="looped_1"), "without", "gd"), headline=2,
         quick=Quick(0.0, "a bound without slack at lab either; a shorter training only adds to it"),
     ),
     claim(
@@ -45,16 +41,16 @@ CLAIMS = (
     claim(
         "two_above",
         "Two layers with a LayerNorm between them stay above tuned two-step GD++ (ratio of losses; control: without).",
-        _final("free_2", "trained", "gd++"), at_least=1.02,
+        over(FINAL.at(network="free_2"), "trained", "gd++"), at_least=1.02,
         reason="as for one layer; the same layers without it are also above at lab, by less: see the control",
-        control=_final("free_2", "without", "gd++"),
+        control=over(FINAL.at(network="free_2"), "without", "gd++"),
     ),
     claim(
         "two_above_gd",
         "Two layers with LayerNorm stay above two steps of GD as well (ratio of losses; control: without).",
-        _final("free_2", "trained", "gd"), at_least=1.02, reason="as for one layer",
+        over(FINAL.at(network="free_2"), "trained", "gd"), at_least=1.02, reason="as for one layer",
         published=("two layers above GD (ratio above 1)", "Fig. 14"),
-        control=_final("free_2", "without", "gd"), at_lab=FAILS, at_paper=FAILS, headline=3,
+        control=over(FINAL.at(network="free_2"), "without", "gd"), at_lab=FAILS, at_paper=FAILS, headline=3,
     ),
     claim(
         "one_robust",

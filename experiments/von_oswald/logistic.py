@@ -64,9 +64,9 @@ class Algorithm(NamedTuple):
 
 
 ALGORITHMS = {
-    "logistic_1": Algorithm(lambda p: logistic_gradient_descent(p), ((3.0,),)),
-    "logistic_2": Algorithm(lambda p: logistic_gradient_descent(p), ((2.0, 4.0),)),
-    "logistic_5": Algorithm(lambda p: logistic_gradient_descent(p), ((1.0, 1.0, 1.5, 2.0, 2.0),)),
+    "logistic_1": Algorithm(logistic_gradient_descent, ((3.0,),)),
+    "logistic_2": Algorithm(logistic_gradient_descent, ((2.0, 4.0),)),
+    "logistic_5": Algorithm(logistic_gradient_descent, ((1.0, 1.0, 1.5, 2.0, 2.0),)),
     "squared_2": Algorithm(lambda p: _scaled(gradient_descent(p[:2]), p[2]), ((0.6, 0.6, 3.0),)),
     "gd++_2": Algorithm(  # its loss has more than one minimum
         lambda p: _scaled(gd_plus_plus(p[:2], p[2]), p[3]), ((1.0, 1.0, 0.005, 3.0), (0.3, 1.5, 0.015, 4.0))
@@ -242,8 +242,8 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 
 def _read_off(config: Config) -> Callable[[dict, Sample], dict[str, Array]]:
     """The learning rate of the logistic step that one linear layer is, read off its weights."""
-    eta_over_n = lambda params: strengths(params, config.input_size)["eta_over_n"][0]  # noqa: E731
-    return lambda params, _: {"rate": 2 * config.context_length * eta_over_n(params)}
+    n, d = config.context_length, config.input_size
+    return lambda params, _: {"rate": 2 * n * strengths(params, d)["eta_over_n"][0]}
 
 
 def _final_cosines(config: Config, trained: Mapping[str, Model], references: Mapping[str, BatchLearner]) -> Callable:

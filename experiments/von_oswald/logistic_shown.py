@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from experiments.panels import described
-from experiments.statistics import Statistic, difference, of_record, ratio
+from experiments.statistics import difference, of_record
 from experiments.von_oswald.logistic import AGREEMENT, COSINES, CURVE, FINAL, STEPS
+from experiments.von_oswald.statistics import over
 from icl_lab.claims import NotRun, Quick
 from icl_lab.lab import Record, claims_of
 from icl_lab.lab.style import Axes, Figure, band, panels
@@ -28,11 +29,6 @@ NEAREST = {"linear_1": "logistic_1", "linear_2": "gd++_2", "softmax_1": "logisti
 """The algorithm whose agreement with a network is shown over training."""
 
 
-def _over(learner: str, reference: str) -> Statistic:
-    """(M,) final loss of a learner over that of another."""
-    return ratio(FINAL.at(learner=learner), FINAL.at(learner=reference))
-
-
 @of_record
 def _cosine(record: Record, name: str, reference: str) -> np.ndarray:
     """(M,) final sensitivity cosine of a network with an algorithm."""
@@ -49,7 +45,7 @@ def gain(record: Record) -> np.ndarray:
 
 def softmax_cosine(record: Record) -> np.ndarray:
     """(M,) cosine of the softmax layer with one logistic step, of members whose loss is below 1.1 times the step's."""
-    near = _over("softmax_1", "logistic_1")(record) < 1.1
+    near = over(FINAL, "softmax_1", "logistic_1")(record) < 1.1
     return np.where(near, _cosine("softmax_1", "logistic_1")(record), np.nan)
 
 
@@ -84,8 +80,8 @@ CLAIMS = (
     claim(
         "two_layers_loss",
         "Two linear layers reach the loss of two tuned GD++ steps on squared errors, their output scaled (ratio).",
-        _over("linear_2", "gd++_2"), near=1.0, tolerance=0.02,
-        reason="2 % as for looped layers in Fig. 3", control=_over("linear_2", "squared_2"),
+        over(FINAL, "linear_2", "gd++_2"), near=1.0, tolerance=0.02,
+        reason="2 % as for looped layers in Fig. 3", control=over(FINAL, "linear_2", "squared_2"),
     ),
     claim(
         "two_layers_cosine",
@@ -105,13 +101,13 @@ CLAIMS = (
     claim(
         "two_layers_no_worse",
         "And yet no worse than two logistic steps at their best rates (ratio of losses).",
-        _over("linear_2", "logistic_2"), at_most=1.0, tolerance=0.01,
+        over(FINAL, "linear_2", "logistic_2"), at_most=1.0, tolerance=0.01,
         reason="tuned GD++ lies below the logistic steps by half a per cent; 1 % for the jitter of Adam",
     ),
     claim(
         "softmax_above",
         "One softmax layer with two heads stays above one logistic step (ratio of losses at least 1.005).",
-        _over("softmax_1", "logistic_1"), at_least=1.005, interval="median",
+        over(FINAL, "softmax_1", "logistic_1"), at_least=1.005, interval="median",
         reason="its heads attend by averages, which centre the inputs (see softmax); members of pilots that used both "
         "heads were 1.3 % to 1.6 % above",
     ),
@@ -125,7 +121,7 @@ CLAIMS = (
     claim(
         "map_above",
         "Five logistic steps at tuned rates beat the most probable w of the true prior (ratio of losses).",
-        _over("logistic_5", "map"), at_most=1.0,
+        over(FINAL, "logistic_5", "map"), at_most=1.0,
         reason="the most probable w is overconfident, early stopping is not; any difference in favour",
     ),
 )  # fmt: skip

@@ -22,7 +22,6 @@ from experiments.von_oswald.common import (
     NETWORKS,
     Networks,
     chosen_of,
-    constructed,
     interpolated,
     model,
     optimizer,
@@ -101,11 +100,11 @@ def trainings(config: Networks, decays: tuple[int, ...] | None = None) -> Table:
 def beside(config: Networks, name: str, fits: Fits) -> dict[str, Any]:
     """What a network is measured with: the tuned solvers; of a plain one also its strengths and the mean of weights."""
     one = compared_with(config, name, fits)
-    options: dict[str, Any] = {"references": one.solvers()}
+    options: dict[str, Any] = {"references": one.learners("gd", "gd++")}
     if one.network == one.plain:
         options["extra"] = lambda params, _: strengths(params, config.input_size)
         if one.network.looped:
-            middle = interpolated(model(one.network, one.setting), one.gdpp, config)
+            middle = interpolated(model(one.network, one.setting), one.weights("gd++"), config)
             options["variants"] = lambda params: {"interpolated": middle(params)}
     return options
 
@@ -113,24 +112,19 @@ def beside(config: Networks, name: str, fits: Fits) -> dict[str, Any]:
 def measured(config: Any, fits: Fits) -> Iterator[Yield]:
     """Curves and final losses of every network, beside its tuned solvers."""
     for name in unpack(config):
-        one = compared_with(config, name, fits)
-        fit = fits[name]
+        one, fit = compared_with(config, name, fits), fits[name]
         finals = _finals(config, one, fit)
         yield STEPS.at(network=name), fit.steps
         yield CURVE.at(network=name), fit.metrics
         yield FINAL.at(network=name), finals
-        solvers = {"gd": one.gd_solver, "gd++": one.gdpp_solver} | ({"released": one.released} if one.released else {})
-        facts: dict[str, Any] = {learner: solver_json(solver) for learner, solver in solvers.items()}
+        facts: dict[str, Any] = {learner: solver_json(solver) for learner, solver in one.solvers.items()}
         facts |= {"diverged": int((fit.diverged_at >= 0).sum())}
         yield "facts", {name: facts | {f"final_{learner}": float(values.mean()) for learner, values in finals.items()}}
 
 
 def _finals(config: Any, one: Compared, fit: Fit) -> dict[str, Any]:
     """(M,) final losses by learner, on the same tasks."""
-    trained, solvers = model(one.network, one.setting), one.solvers()
-    if one.released:
-        weights = constructed(config, one.released.learning_rates, one.released.gammas)
-        solvers["released"] = model(one.plain, one.setting).learner(weights)
+    trained, solvers = model(one.network, one.setting), one.learners(*one.solvers)
 
     def learners(params: dict) -> dict[str, BatchLearner]:
         return {"trained": trained.learner(params), **solvers}

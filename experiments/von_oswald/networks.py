@@ -1,11 +1,12 @@
 """What is read off a record of several networks, and its figures: of ``multi_step`` and ``twelve_layers``."""
 
+from experiments.panels import described
 from experiments.statistics import Statistic, last, ratio
 from experiments.von_oswald.common import chosen_of
 from experiments.von_oswald.multi_step import CURVE, FINAL, STEPS, STRENGTH
-from experiments.von_oswald.panels import cosine_panel, loss_lines, network_label, strength_panel
+from experiments.von_oswald.panels import cosine_panel, loss_lines, member_lines, network_label
 from icl_lab.lab import Record
-from icl_lab.lab.style import Figure, panels
+from icl_lab.lab.style import LEARNERS, Figure, panels
 
 
 def over(network: str, reference: str) -> Statistic:
@@ -33,5 +34,8 @@ def _row(record: Record, network: str) -> Figure:
     cosine_panel(axes[1], steps, metrics, "gd", "gd++")
     if "gamma" in metrics:
         gamma = STRENGTH(record, network=network, strength="gamma")
-        strength_panel(axes[2], steps, gamma, record.metrics[network]["gd++"]["gammas"][0])
+        member_lines(axes[2], steps, gamma[..., 0], "trained")
+        axes[2].axhline(record.metrics[network]["gd++"]["gammas"][0], **LEARNERS["gd++"] | {"marker": ""})
+        label = r"$\gamma$" if gamma.shape[2] == 1 else r"$\gamma$ of the first layer"
+        described(axes[2], title="strength of GD++", xlabel="training step", ylabel=label)
     return figure

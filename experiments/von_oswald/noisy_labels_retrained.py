@@ -9,6 +9,7 @@ trained and GD++ weights.
 import dataclasses
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -16,15 +17,14 @@ import numpy as np
 
 from experiments.settings import member_keys
 from experiments.training import always, paired_losses
-from experiments.von_oswald.common import SCHEDULE, Setting, constructed, interpolated, model, planned, sampler
+from experiments.von_oswald.common import SCHEDULE, Setting, constructed, interpolated, looped, model, planned, sampler
 from experiments.von_oswald.tuning import exactly_tuned, tuned, tuning
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import at_most
 from icl_lab.lab.quantities import quantity
-from icl_lab.lab.trainings import After, Fits, Table, Yield
-from icl_lab.models import LinearSelfAttention
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts import Sampler
-from icl_lab.training import Model, Training
+from icl_lab.training import Model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,35 +62,24 @@ def trainings(config: Config) -> Table:
     def corrupted(m: jax.Array) -> Sampler:
         return sampler(config, corrupted_labels=m)
 
-    def solvers(_: Fits) -> Training:
-        return tuning(
-            config, network(config), starts(config), corrupted, jnp.tile(jnp.asarray(config.corrupted), 2),
-            steps=config.tuning_steps, batch=config.tuning_batch,
-        )  # fmt: skip
-
+    network, counts = looped(config, config.layers), jnp.tile(jnp.asarray(config.corrupted), 2)
     return {
-        "tuning": After(solvers, sampler=lambda setting: corrupted(setting["sampler"])),
+        "tuning": tuning(config, network, partial(starts, config), corrupted, counts),
         "training": planned(
-            config, model(network(config), config), keys=member_keys(config, 0, grid.size),
-            sampler_of=lambda _, m: corrupted(m), settings=grid,
+            config, model(network, config), members=grid.size, sampler_of=lambda _, m: corrupted(m), settings=grid
         ),
-    }  # fmt: skip
-
-
-def network(config: Config) -> LinearSelfAttention:
-    """What is trained, and what the solvers are tuned for."""
-    return LinearSelfAttention(layers=config.layers, looped=True, init_scale=config.init_scale)
+    }
 
 
 def starts(config: Config) -> np.ndarray:
     """(2 counts, 2, 1) eta and gamma of the best GD and of the best GD++ on clean labels, each at every m."""
-    clean = exactly_tuned(config, network(config), config.tuning_contexts)
+    clean = exactly_tuned(config, looped(config, config.layers), config.tuning_contexts)
     return np.repeat([np.stack([s.learning_rates, s.gammas]) for s in clean], len(config.corrupted), axis=0)
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """The loss in training, and final losses of all learners on the same tasks at every m."""
-    counts, trained = config.corrupted, model(network(config), config)
+    counts, trained = config.corrupted, model(looped(config, config.layers), config)
     solvers = tuned(fits["tuning"], starts(config)).reshape(2, len(counts), 2, 1)  # of GD and of GD++
     fit, finals = fits["training"], []
     for i, count in enumerate(counts):

@@ -3,13 +3,13 @@
 import numpy as np
 
 from experiments import panels
-from experiments.von_oswald.criteria import change
-from experiments.von_oswald.noisy_labels_retrained import FINAL, LOSS, STEPS
+from experiments.von_oswald.noisy_labels_retrained import FINAL, LOSS, STEPS, Config
+from experiments.von_oswald.statistics import change
+from experiments.von_oswald.tuning import zero_loss
 from icl_lab.claims import FAILS, NOT_REACHED, Criterion, Quick
-from icl_lab.lab import Record, claims_of
+from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import Figure
 from icl_lab.lab.style import panels as axes_grid
-from icl_lab.prompts import input_variance
 
 
 def past(record: Record, learner: str, reference: str) -> np.ndarray:
@@ -17,9 +17,8 @@ def past(record: Record, learner: str, reference: str) -> np.ndarray:
 
     The rest wait on a plateau. No multiple of the loss of GD tells them: at m = 8 zero has 1.03 times that loss.
     """
-    final, config = FINAL(record), record.config
-    zero = config["input_size"] * input_variance("uniform", config["input_range"]) / 2
-    dropped = final["trained"] < (zero + final["gd"]) / 2
+    final = FINAL(record)
+    dropped = final["trained"] < (zero_loss(from_json(Config, record.config)) + final["gd"]) / 2
     largest = np.where(dropped, final[learner] / final[reference], -np.inf).max(axis=0)
     return np.where(dropped.any(axis=0), largest, np.nan)
 

@@ -26,13 +26,12 @@ from experiments.von_oswald.common import (
     DECAYS,
     Setting,
     constructed,
-    interpolated,
     one_layer,
     optimizer,
     planned,
     sampler,
 )
-from experiments.von_oswald.tuning import best_step, with_best_step
+from experiments.von_oswald.tuning import best_layer, best_step, with_best_step
 from icl_lab.compare import align_weights
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import once
@@ -91,13 +90,12 @@ ONSET = quantity("onset_{batch}/loss", "onset_member", "onset_step", batch="onse
 
 def trainings(config: Config) -> Table:
     """The layer of the figure, an ensemble for each batch, a layer of every size."""
-    layer, weights = one_layer(config), constructed(config, best_step(config)[0])
+    layer, beside = one_layer(config), with_best_step(config)
     decaying = partial(optimizer, decay_steps=config.decay_steps)
-    middle = interpolated(layer, weights, config)
     table: dict[str, Any] = {
         "training": planned(
-            config, layer, optimizer=decaying, references={"gd": layer.learner(weights)},
-            variants=lambda params: {"interpolated": middle(params)},
+            config, layer, optimizer=decaying, references={"gd": best_layer(config)},
+            variants=lambda params: {"interpolated": beside(params)["interpolated"]},
         )
     }  # fmt: skip
     for i, batch in enumerate(config.onset_batches):
@@ -128,11 +126,10 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         with_best_step(config), lambda alpha: sampler(config, input_range=alpha), fit.params, member_keys(config, 800),
         config.shift_tasks, np.asarray(config.ranges),
     )  # fmt: skip
-    for i, batch in enumerate(config.onset_batches):
+    for batch in config.onset_batches:
         ensemble = fits[f"onset_{batch}"]
-        if not i:
-            yield ONSET_STEPS, ensemble.steps
         yield ONSET.at(batch=batch), ensemble.metrics["loss"]
+    yield ONSET_STEPS, ensemble.steps
     for size in config.sizes:
         yield AT_SIZE.at(size=size), finals(at_size(config, size), fits[f"size_{size}"])
     yield "facts", {"learning_rate": eta, "closed_form": best, "diverged": int((fit.diverged_at >= 0).sum())}
@@ -145,11 +142,8 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 def distances(config: Config, params: dict) -> jax.Array:
     """(M,) distance of each member's weights from those of the best step, modulo symmetry."""
     weights = constructed(config, best_step(config)[0])
-    return jax.jit(
-        jax.vmap(
-            lambda p: align_weights(p, weights, layers=1, looped=True, input_size=config.input_size)["distance"][0]
-        )
-    )(params)
+    aligned = partial(align_weights, params_b=weights, layers=1, looped=True, input_size=config.input_size)
+    return jax.jit(jax.vmap(lambda of_member: aligned(of_member)["distance"][0]))(params)
 
 
 def finals(config: Config, fit: Fit) -> dict[str, np.ndarray]:

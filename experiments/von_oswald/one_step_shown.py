@@ -9,7 +9,7 @@ from experiments import panels
 from experiments.onsets import at_exact_start, half_drop_times
 from experiments.statistics import Statistic, last, late, of_record
 from experiments.von_oswald import one_step as binary
-from experiments.von_oswald.panels import cosine_panel, drops, loss_lines, mark_above
+from experiments.von_oswald.panels import cosine_panel, drops, loss_lines
 from experiments.von_oswald.tuning import best_step, zero_loss
 from icl_lab.claims import FAILS, HOLDS, NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of, from_json
@@ -170,7 +170,9 @@ def figures(record: Record) -> dict[str, Figure]:
     finals = _excess_over_gd(binary.AT_SIZE.over(record, "size", config.sizes))
     panels.points_panel(sizes, config.sizes, finals, "N = D")
     sizes.set(ylim=(-0.5, 4), title="final loss (↑: members above)")
-    mark_above(sizes, config.sizes, finals["trained"])
+    for size, above in zip(config.sizes, (finals["trained"] > 4).sum(axis=1)):
+        if above:
+            sizes.text(size, 4, f"{above}\N{UPWARDS ARROW}", ha="center", va="top")
     far = _excess_over_gd({n: binary.RANGE(record, learner=n) for n in binary.LEARNERS})
     panels.shift_panel(ranges, np.asarray(config.ranges), far, r"input range $\alpha$", training=config.input_range)
     ranges.set(title="loss on larger inputs", yscale="linear")
@@ -192,12 +194,10 @@ def _onsets(record: Record) -> Figure:
     batches = config.onset_batches
     figure, (row,) = axes_grid(len(batches) + 1, 1)
     for axes, batch in zip(row, batches):
-        for member in scaled_onsets(record, batch):
-            axes.plot(steps, member, color="#0072B2", alpha=0.3, linewidth=0.7)
+        axes.plot(steps, scaled_onsets(record, batch).T, color="#0072B2", alpha=0.3, linewidth=0.7)
         axes.axhline(plateau_loss(config), color="0.3", linestyle=":", label="one direction learned")
         axes.axhline(record.metrics["closed_form"], color="black", linestyle="--", label="best GD step")
-        axes.set_xlabel("training step")
-        axes.set_ylabel("loss, scaled to one start")
+        axes.set(xlabel="training step", ylabel="loss, scaled to one start")
         axes.set_title(f"batch {batch}, {config.onset_members} members")
         axes.set_ylim(top=0.45)
         axes.locator_params(axis="x", nbins=4)

@@ -73,18 +73,17 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         one = compared_with(config, name, fits)
         for column, losses in _shifted(config, one, fits[name].params).items():
             yield SHIFTED[column].at(network=name), losses
-        yield "facts", {name: {"gd": solver_json(one.gd_solver), "gd++": solver_json(one.gdpp_solver)}}
+        yield "facts", {name: {solver: solver_json(one.solvers[solver]) for solver in ("gd", "gd++")}}
 
 
 def _shifted(config: Config, one: Compared, params: dict) -> dict[str, dict[str, np.ndarray]]:
     """(M, A) losses of every learner over each column's scales alpha."""
-    trained, several, solvers = model(one.network, one.setting), one.network.layers > 1, one.solvers()
-    fixed = solvers if several else {"gd": solvers["gd"]}
-    middle = interpolated(trained, one.gdpp if several else one.gd, config)
+    trained, solvers = model(one.network, one.setting), one.learners("gd", one.match)
+    middle = interpolated(trained, one.weights(one.match), config)
     single = one.network == one.plain and one.network.looped
 
     def learners(params: dict) -> dict[str, BatchLearner]:
-        return {"trained": trained.learner(params), **fixed} | ({"interpolated": middle(params)} if single else {})
+        return {"trained": trained.learner(params), **solvers} | ({"interpolated": middle(params)} if single else {})
 
     columns = config.columns(*shifts.COLUMNS)
     return shifts.losses(config, learners, params, member_keys(config, 900 + one.stage), columns)

@@ -1,13 +1,12 @@
-"""Panels of this paper: losses, the strength read off the weights, what GD++ does to eigenvalues, shifts."""
+"""Panels of this paper: losses, agreement of sensitivities, when members drop, shifts."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from experiments.panels import described, family, shift_panel
+from experiments.panels import described, shift_panel
 from experiments.von_oswald.shifts import COLUMNS
 from icl_lab.lab.style import LEARNERS, Axes
-from icl_lab.theory import gd_plus_plus_eigenvalues, gd_plus_plus_peak
 
 SHIFTED = ("trained", "without", "gd", "gd++", "interpolated", "ablated")
 """Learners whose losses under shifts are drawn, in this order."""
@@ -43,14 +42,15 @@ def loss_lines(
 
 def cosine_panel(axes: Axes, steps: np.ndarray, curves: Mapping[str, np.ndarray], *references: str) -> None:
     """Cosine of the sensitivities with those of each reference over training, of every member."""
-    several = {} if len(references) > 1 else {"label": None}
+    several = len(references) > 1
     for reference in references:
-        member_lines(axes, steps, curves[f"{reference}_sensitivity_cosine"], reference, **several)
+        label = LEARNERS[reference]["label"] if several else None
+        member_lines(axes, steps, curves[f"{reference}_sensitivity_cosine"], reference, label=label)
     names = ", ".join(str(LEARNERS[reference]["label"]) for reference in references)
     axes.set(
         title=f"cosine with {names}", xlabel="training step", ylabel="cosine of the sensitivities", ylim=(-0.05, 1.05)
     )
-    if several == {}:
+    if several:
         axes.legend()
 
 
@@ -61,34 +61,6 @@ def drops(axes: Axes, ensembles: Mapping[str, tuple[np.ndarray, str, str]], bins
         label = f"{name}: {finite_times.size} of {times.size}"
         axes.hist(finite_times, bins=bins, color=color, hatch=hatch, alpha=0.6, label=label)
     described(axes, xscale="log", xlabel="step at half of the drop", ylabel="members")
-
-
-def mark_above(axes: Axes, x: Sequence[float], members: np.ndarray) -> None:
-    """Says at the upper edge how many of (X, M) values lie above it."""
-    top = axes.get_ylim()[1]
-    for at, count in zip(x, (members > top).sum(axis=1)):
-        if count:
-            axes.text(at, top, f"{count}\N{UPWARDS ARROW}", ha="center", va="top")
-
-
-def strength_panel(axes: Axes, steps: np.ndarray, gamma: np.ndarray, best: float) -> None:
-    """The GD++ strength gamma read off the weights, (M, R, S), against that of tuned GD++."""
-    member_lines(axes, steps, gamma[..., 0], "trained")
-    axes.set_title("strength of GD++")
-    axes.axhline(best, **LEARNERS["gd++"] | {"marker": ""})
-    axes.set(xlabel="training step", ylabel=r"$\gamma$" if gamma.shape[2] == 1 else r"$\gamma$ of the first layer")
-    axes.legend()
-
-
-def eigenvalue_panel(axes: Axes, gammas: Mapping[int, float], largest: Mapping[int, float]) -> None:
-    """The GD++ map of eigenvalues at each N's gamma, up to the largest eigenvalue of its contexts."""
-    for (n, gamma), look in zip(gammas.items(), family(len(gammas))):
-        x = np.linspace(0, largest[n], 200)
-        axes.plot(x, gd_plus_plus_eigenvalues(x, gamma), **look, label=f"N = {n}")
-        axes.plot(*gd_plus_plus_peak(gamma), "o", color=look["color"])
-    axes.set_xlabel(r"eigenvalue $\lambda$ of $X^T X$")
-    axes.set_ylabel(r"$\lambda (1 - \gamma \lambda)^2$")
-    described(axes, title=r"GD++ on eigenvalues, largest at $1 / (3\gamma)$")
 
 
 def shift_panels(

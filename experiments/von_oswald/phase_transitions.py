@@ -15,15 +15,13 @@ import sys
 from collections.abc import Iterator
 
 from experiments.settings import member_keys
-from experiments.von_oswald.common import SCHEDULE, Setting, model, planned, sampler, with_batch
+from experiments.von_oswald.common import SCHEDULE, Setting, one_layer, planned, sampler
 from experiments.von_oswald.tuning import best_step, zero_loss
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import holds, multiple_of, once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
-from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import same_tasks
-from icl_lab.training import Model
 
 LOOKS = (("#0072B2", ""), ("#E69F00", "///"), ("#009E73", "..."))
 """Colour and hatch of each number of heads."""
@@ -58,20 +56,17 @@ OF_SET = quantity("set/{loss}", "set_member", "set_step", loss=("loss", "train_l
 
 def trainings(config: Config) -> Table:
     """An ensemble for each number of heads; the block with MLP, each member on a set of its own."""
-    of_set = with_batch(config, config.set_tasks, members=config.set_members, steps=config.set_steps)
+    of_set = dataclasses.replace(config, batch=config.set_tasks, members=config.set_members, steps=config.set_steps)
     table = {
-        f"heads_{heads}": planned(config, _layer(config, heads=heads), stream=i) for i, heads in enumerate(config.heads)
+        f"heads_{heads}": planned(config, one_layer(config, heads=heads), stream=i)
+        for i, heads in enumerate(config.heads)
     }
     return table | {
         "set": planned(
-            of_set, _layer(config, mlp_width=config.mlp_width), stream=50,
+            of_set, one_layer(config, mlp_width=config.mlp_width), stream=50,
             training_sampler_of=lambda now, key: same_tasks(sampler(now), key), settings=member_keys(of_set, 350),
         )
     }  # fmt: skip
-
-
-def _layer(config: Config, **changes) -> Model:
-    return model(LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale, **changes), config)
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:

@@ -17,8 +17,7 @@ from icl_lab.lab.style import Figure
 def times(record: Record, heads: int) -> np.ndarray:
     """(M,) steps at which half of the drop is done; infinite if never."""
     zero, best = record.metrics["predict_zero"], record.metrics["closed_form"]
-    curves = at_exact_start(LOSS(record, heads=heads), zero)
-    return half_drop_times(curves, STEPS(record), zero, best)
+    return half_drop_times(at_exact_start(LOSS(record, heads=heads), zero), STEPS(record), zero, best)
 
 
 def is_late(record: Record, heads: int) -> np.ndarray:
@@ -29,8 +28,7 @@ def is_late(record: Record, heads: int) -> np.ndarray:
 def set_times(record: Record, name: str) -> np.ndarray:
     """(M,) steps at which half of the drop is done on fresh tasks (``loss``) or on the set (``train_loss``)."""
     zero, best = record.metrics["predict_zero"], record.metrics["closed_form"]
-    curves = np.nan_to_num(OF_SET(record, loss=name), nan=zero)  # on the set there is no loss before the first step
-    return half_drop_times(curves, SET_STEPS(record), zero, best)
+    return half_drop_times(OF_SET(record, loss=name), SET_STEPS(record), zero, best)
 
 
 def lags(record: Record) -> np.ndarray:
@@ -100,26 +98,22 @@ def figures(record: Record) -> dict[str, Figure]:
     """Loss of every member by ensemble, and the distribution of the times."""
     config, steps = from_json(Config, record.config), STEPS(record)
     figure, (row,) = style.panels(len(config.heads) + 2, 1)
+    *_, of_set, when = row
     ensembles = {}
     for axes, heads, (color, hatch) in zip(row, config.heads, LOOKS):
         curves = at_exact_start(LOSS(record, heads=heads), record.metrics["predict_zero"])
         name = f"{heads} head{'s' * (heads > 1)}"
         axes.plot(steps, curves.T, color=color, alpha=0.2, linewidth=0.6)
-        axes.set_title(f"{name}, {config.members} members")
+        axes.set(title=f"{name}, {config.members} members", ylabel="loss, scaled to one start")
         ensembles[name] = (times(record, heads), color, hatch)
-    axes = row[len(config.heads)]
     for name, label, color, dash in (("loss", "fresh tasks", "#D55E00", "-"), ("train_loss", "the set", "0.4", "--")):
-        lines = axes.plot(
-            SET_STEPS(record), OF_SET(record, loss=name).T, color=color, linestyle=dash, alpha=0.5, linewidth=0.8
-        )
-        lines[0].set_label(label)
-    axes.set_title(f"block with MLP, {config.set_tasks} tasks")
+        look: dict[str, Any] = {"color": color, "linestyle": dash, "alpha": 0.5, "linewidth": 0.8}
+        of_set.plot(SET_STEPS(record), OF_SET(record, loss=name).T, **look)[0].set_label(label)
+    of_set.set(title=f"block with MLP, {config.set_tasks} tasks", ylabel="loss")
     for axes in row[:-1]:
         axes.axhline(record.metrics["closed_form"], color="black", linestyle=":", label="best GD step")
-        axes.set_xlabel("training step")
-        axes.set_ylabel("loss, scaled to one start" if axes is not row[len(config.heads)] else "loss")
-        axes.set_ylim(0.15, 0.5)
+        axes.set(xlabel="training step", ylim=(0.15, 0.5))
         axes.legend(loc="upper right")
-    drops(row[-1], ensembles, np.geomspace(0.02 * config.steps, config.steps, 25).tolist())
-    described(row[-1], 2, title="members that drop, and when")
+    drops(when, ensembles, np.geomspace(0.02 * config.steps, config.steps, 25).tolist())
+    described(when, 2, title="members that drop, and when")
     return {"phase_transitions": figure}

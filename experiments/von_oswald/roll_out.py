@@ -18,14 +18,14 @@ import numpy as np
 from jax import Array
 
 from experiments.settings import member_keys
-from experiments.von_oswald.common import SCHEDULE, Setting, constructed, model, planned, sampler
-from experiments.von_oswald.tuning import best_step, eigenvalues
+from experiments.von_oswald.common import SCHEDULE, Setting, constructed, looped, one_layer, planned, sampler
+from experiments.von_oswald.tuning import best_layer, best_step, eigenvalues, zero_loss
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention, traced
-from icl_lab.prompts import Sample, input_variance
+from icl_lab.prompts import Sample
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,13 +60,7 @@ EXACT = quantity("damping_{damping}/exact", "application", damping="dampings")
 
 def trainings(config: Config) -> Table:
     """The layer, which answers after a single application."""
-    layer = model(_layers(config), config)
-    gd = layer.learner(constructed(config, best_step(config)[0]))
-    return {"training": planned(config, layer, references={"gd": gd})}
-
-
-def _layers(config: Config, layers: int = 1, **changes) -> LinearSelfAttention:
-    return LinearSelfAttention(layers=layers, looped=True, init_scale=config.init_scale, **changes)
+    return {"training": planned(config, one_layer(config), references={"gd": best_layer(config)})}
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
@@ -83,7 +77,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 
     members = (fit.params, member_keys(config, 900))
     for damping in config.dampings:
-        deep = _layers(config, config.applications, damping=damping, updated_channels=1)
+        deep = looped(config, config.applications, damping=damping, updated_channels=1)
         yield ROLLED_OUT.at(damping=damping), jax.jit(partial(jax.lax.map, partial(losses, deep)))(members)
         yield EXACT.at(damping=damping), exact(config, damping * eta)
     yield "facts", {"learning_rate": eta}
@@ -104,11 +98,10 @@ def exact(config: Config, rate: float) -> np.ndarray:
     """(K,) loss of damped gradient descent after each of K applications: exact given many contexts' eigenvalues."""
     spectrum = eigenvalues(config, member_keys(config, 10_001, 1)[0], config.oracle_contexts)
     factor = (1 - rate * spectrum / config.context_length) ** 2
-    scale = 0.5 * config.input_size * input_variance("uniform", config.input_range)
     power, losses = np.ones_like(factor), []
     for _ in range(config.applications):
         power = power * factor
-        losses.append(scale * power.mean())
+        losses.append(zero_loss(config) * power.mean())
     return np.array(losses)
 
 

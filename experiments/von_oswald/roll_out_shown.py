@@ -4,11 +4,11 @@ import numpy as np
 
 from experiments.statistics import Statistic, of_record
 from experiments.von_oswald.panels import member_lines
-from experiments.von_oswald.roll_out import EXACT, ROLLED_OUT
+from experiments.von_oswald.roll_out import EXACT, ROLLED_OUT, Config
+from experiments.von_oswald.tuning import zero_loss
 from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
-from icl_lab.lab import Record, claims_of, style
+from icl_lab.lab import Record, claims_of, from_json, style
 from icl_lab.lab.style import Figure
-from icl_lab.prompts import input_variance
 
 
 def losses(record: Record, damping: float, learner: str) -> np.ndarray:
@@ -26,10 +26,9 @@ def _rise(record: Record, damping: float) -> np.ndarray:
 
 def diverges_at(record: Record, damping: float, learner: str) -> np.ndarray:
     """(M,) first application after which the loss exceeds that of predicting zero; one more than all if none does."""
-    config = record.config
-    zero = 0.5 * config["input_size"] * input_variance("uniform", config["input_range"])
-    above = losses(record, damping, learner) > zero
-    return np.where(above.any(axis=1), above.argmax(axis=1) + 1, config["applications"] + 1)
+    config = from_json(Config, record.config)
+    above = losses(record, damping, learner) > zero_loss(config)
+    return np.where(above.any(axis=1), above.argmax(axis=1) + 1, config.applications + 1)
 
 
 def _later(damping: float) -> Statistic:

@@ -27,22 +27,25 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from experiments.settings import member_keys
 from experiments.training import always, paired_losses
-from experiments.von_oswald.common import SCHEDULE, Setting, model, planned, sampler
-from experiments.von_oswald.copying import by_hand, by_position, copy_everything
-from experiments.von_oswald.tuning import best_step, eigenvalues, zero_loss
+from experiments.von_oswald.common import SCHEDULE, Setting, law_sizes, model, planned, sampler
+from experiments.von_oswald.tuning import best_step, contexts_of, zero_loss
 from icl_lab.compare.copying import copy_shares, copying_sensitivities, mean_attention
+from icl_lab.constructions import copy_then_gradient_descent_weights
+from icl_lab.fast import batch_learner
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import at_least, holds
 from icl_lab.lab.quantities import Quantity, quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
-from icl_lab.models import Transformer
-from icl_lab.prompts import BatchLearner, Prompt, Sample, input_variance
+from icl_lab.models import Intervention, Transformer, traced
+from icl_lab.prompts import BatchLearner, Learner, Prompt, Sample
 from icl_lab.prompts.layouts import Layout, separate_layout
 from icl_lab.solvers import gradient_descent, oracle
+from icl_lab.theory.gradient_descent.copy_everything import copy_everything_optimum
 from icl_lab.training import Training
 
 FIRST_LAYERS = {"softmax": "softmax", "linear": "linear", "one_hot": "softmax"}
@@ -127,22 +130,30 @@ def _planned(config: Config, name: str) -> Training:
         config,
         model(network, config, layout),
         stream=stream,
-        members=members(config, name),
+        members=config.members if name == "softmax" else config.control_members,
         references={} if stream else references(config),
         variants=lambda _: {"zero": lambda prompts: jnp.zeros((prompts.x.shape[0], 1))},
         extra=copying,
     )
 
 
-def members(config: Config, name: str) -> int:
-    """Members of one of the trainings."""
-    return config.members if name == "softmax" else config.control_members
-
-
 def references(config: Config) -> dict[str, BatchLearner]:
     """One GD step, and the step after a head that copies everything."""
     gd = gradient_descent(best_step(config)[0], 1)
     return {"gd": jax.vmap(gd), "copying": jax.vmap(copy_everything(config)[0])}
+
+
+def copy_everything(config: Config) -> tuple[Learner, float]:
+    """The best step after a head that copies the next token for every token: as a learner, and its exact loss."""
+    rate, label_rate, loss = copy_everything_optimum(**law_sizes(config))
+    rates = np.append(np.full(config.input_size - 1, rate), label_rate) / config.context_length
+
+    def predict(prompt: Prompt) -> Array:
+        weights = (prompt.x.T @ prompt.y)[:, 0]
+        weights = weights.at[-1].add(prompt.y[:-1, 0] @ prompt.x[1:, -1])
+        return (jnp.asarray(rates, weights.dtype) * weights @ prompt.x_query)[None]
+
+    return predict, float(loss)
 
 
 def _stack(config: Config, name: str) -> tuple[Transformer, Layout]:
@@ -157,14 +168,14 @@ def _stack(config: Config, name: str) -> tuple[Transformer, Layout]:
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """The trainings, final losses and where the first layer looks; the weights by hand; exact losses."""
     eta, best = best_step(config)
-    difference, attention = by_hand(config, eta, config.copy_tasks)
+    difference, attention = by_hand(config, eta)
     yield BY_HAND, difference
     yield BY_HAND_ATTENTION, attention
     prompts = jax.jit(sampler(config), static_argnums=1)(member_keys(config, 700, 1)[0], config.copy_tasks).prompt
     for name in fits:
         fit = fits[name]
         yield CURVE[name], fit.metrics
-        keys = member_keys(config, 900 + [*FIRST_LAYERS].index(name), members(config, name))
+        keys = member_keys(config, 900 + [*FIRST_LAYERS].index(name), fit.diverged_at.size)
         of, tasks = learners(config, name, prompts), always(sampler(config))
         yield FINAL[name], paired_losses(of, tasks, fit.params, keys, config.population_tasks)
         yield ATTENTION[name], looks(config, name, prompts)(fit.params)[:, 0]
@@ -176,7 +187,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
             "closed_form": best,
             "copy_everything": copy_everything(config)[1],
             "predict_zero": zero_loss(config),
-            "two_steps": _two_steps(config),
+            "two_steps": oracle.tune_gradient_descent(**contexts_of(config, config.oracle_contexts), steps=2).loss,
         },
     )
 
@@ -187,11 +198,20 @@ def learners(config: Config, name: str, prompts: Prompt) -> Callable[[dict], dic
     trained = model(network, config, layout)
 
     def of(params: dict) -> dict[str, BatchLearner]:
-        patterns = mean_attention(network, params, prompts, layout)
-        positional = partial(by_position, network, params, layout, patterns)
+        attention = mean_attention(network, params, prompts, layout)
+        positional = partial(by_position, network, params, layout, attention)
         return beside | {"trained": trained.learner(params), "positional": positional}
 
     return of
+
+
+def by_position(network: Transformer, params: dict, layout: Layout, attention: Array, prompts: Prompt) -> Array:
+    """Predictions when the first layer has this attention (H, T, 2N) whatever the tokens: by position alone."""
+    patterns = jnp.stack([attention, jnp.zeros_like(attention)])
+    first = jnp.array([True, False])[:, None, None, None]
+    put_in = Intervention(replace={"attention": patterns}, mask={"attention": first})
+    run = traced(network, params, layout)
+    return jax.vmap(lambda prompt: run(prompt, put_in)[0])(prompts)
 
 
 def looks(config: Config, name: str, prompts: Prompt) -> Callable[[dict], Array]:
@@ -200,12 +220,26 @@ def looks(config: Config, name: str, prompts: Prompt) -> Callable[[dict], Array]
     return jax.jit(partial(jax.lax.map, lambda params: mean_attention(network, params, prompts, layout)))
 
 
-def _two_steps(config: Config) -> float:
-    """Exact loss of two GD steps with the best shared learning rate."""
-    fitting, held_out = (eigenvalues(config, key, config.oracle_contexts) for key in member_keys(config, 10_000, 2))
-    variance = input_variance("uniform", config.input_range)
-    given: dict[str, Any] = {"held_out": held_out, "context_length": config.context_length, "input_variance": variance}
-    return oracle.tune_gradient_descent(fitting, 2, **given).loss
+def by_hand(config: Config, eta: float) -> tuple[np.ndarray, np.ndarray]:
+    """(M,) the largest difference of the hand-built stack from the GD step, over rms; its attention (2N + 1, 2N)."""
+    n, size = config.context_length, 2 * config.context_length + 2
+    network, layout = Transformer(layers=2, attention=("softmax", "linear")), separate_layout(size, "one_hot")
+
+    @jax.jit
+    def found(keys: Array) -> tuple[Array, Array]:
+        weights = copy_then_gradient_descent_weights(
+            eta, context_length=n, input_size=config.input_size, position_size=size
+        )
+
+        def difference(key: Array) -> Array:
+            prompts = sampler(config)(key, config.copy_tasks).prompt
+            gd = jax.vmap(gradient_descent(eta, 1))(prompts)
+            return jnp.abs(batch_learner(network, weights, layout)(prompts) - gd).max() / jnp.sqrt((gd**2).mean())
+
+        attention = mean_attention(network, weights, sampler(config)(keys[0], 2).prompt, layout)[0]
+        return jax.lax.map(difference, keys), attention
+
+    return jax.device_get(found(member_keys(config, 950)))
 
 
 EXPERIMENT = Experiment(

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from experiments.statistics import Statistic, among, last, ratio
-from experiments.von_oswald.criteria import settled
 from experiments.von_oswald.separate_tokens import ATTENTION, BY_HAND, BY_HAND_ATTENTION, CURVE, FINAL, STEPS, chosen
+from experiments.von_oswald.statistics import over, settled
 from icl_lab.claims import FAILS, NOT_REACHED, NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of, style
 from icl_lab.lab.style import Axes, Figure
@@ -79,7 +79,7 @@ def own_share(record: Record) -> np.ndarray:
 
 def _over(name: str, learner: str, reference: str) -> Statistic:
     """(M,) final loss of one learner over that of another, of the members of a training that have dropped."""
-    return _of_dropped(ratio(FINAL[name].at(learner=learner), FINAL[name].at(learner=reference)), name)
+    return _of_dropped(over(FINAL[name], learner, reference), name)
 
 
 _SETTLED = settled(CURVE["softmax"].at(metric="share_labels"))
@@ -100,7 +100,7 @@ CLAIMS = (
     claim(
         "linear_fails",
         "With a linear first layer training fails: the final loss is at least 1.25 times that of one GD step.",
-        ratio(FINAL["linear"].at(learner="trained"), FINAL["linear"].at(learner="gd")), at_least=1.25, **_FIGURE,
+        over(FINAL["linear"], "trained", "gd"), at_least=1.25, **_FIGURE,
         reason="a quarter of the GD step's loss is a quarter of the way back to predicting zero",
         control=_over("softmax", "trained", "gd"),
     ),

@@ -217,9 +217,7 @@ def _optimizers(config: Config) -> optax.GradientTransformation:
     """Adam of each, after a clip of its own gradient."""
     clip = lambda rate, b2: optax.chain(optax.clip_by_global_norm(config.gradient_clip), optax.adam(rate, b2=b2))  # noqa: E731
     of_each = {"trained": clip(config.learning_rate, config.adam_b2), "control": clip(config.control_rate, 0.999)}
-    return optax.partition(
-        of_each, lambda params: {name: jax.tree.map(lambda _, name=name: name, params[name]) for name in params}
-    )
+    return optax.partition(of_each, {name: name for name in of_each})
 
 
 def _one_task(

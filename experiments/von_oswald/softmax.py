@@ -21,14 +21,14 @@ from jax import Array
 from experiments.settings import member_keys
 from experiments.training import always, paired_losses
 from experiments.von_oswald import shifts
-from experiments.von_oswald.common import SCHEDULE, Setting, constructed, law_sizes, model, planned, sampler
-from experiments.von_oswald.tuning import best_step
+from experiments.von_oswald.common import SCHEDULE, Setting, law_sizes, model, planned, sampler
+from experiments.von_oswald.tuning import best_layer, best_step
 from icl_lab import theory
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import at_least, once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
-from icl_lab.models import LinearSelfAttention, Transformer, folded_weights
+from icl_lab.models import Transformer, folded_weights
 from icl_lab.prompts import BatchLearner
 from icl_lab.training import Model
 
@@ -62,7 +62,7 @@ SHIFTED = shifts.quantities("heads_{heads}", heads="heads", learner=LEARNERS)
 
 def trainings(config: Config) -> Table:
     """A network for each number of heads."""
-    gd = _best_step(config)
+    gd = best_layer(config)
     return {
         f"heads_{heads}": planned(config, _network(config, heads), stream=i, references={"gd": gd})
         for i, heads in enumerate(config.heads)
@@ -74,16 +74,10 @@ def _network(config: Config, heads: int) -> Model:
     return model(layer, config)
 
 
-def _best_step(config: Config) -> BatchLearner:
-    return model(LinearSelfAttention(layers=1, looped=True), config).learner(constructed(config, best_step(config)[0]))
-
-
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Both networks over training, at the end, far out, and what their heads look at."""
     for i, heads in enumerate(config.heads):
         fit, of = fits[f"heads_{heads}"], learners(config, heads)
-        if not i:
-            yield STEPS, fit.steps
         yield CURVE.at(heads=heads), fit.metrics
         tasks, keys = always(sampler(config)), member_keys(config, 900 + i)
         yield FINAL.at(heads=heads), paired_losses(of, tasks, fit.params, keys, config.population_tasks)
@@ -91,13 +85,15 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         far = shifts.losses(config, of, fit.params, member_keys(config, 800 + i), config.columns())
         for column, losses in far.items():
             yield SHIFTED[column].at(heads=heads), losses
+    yield STEPS, fit.steps
     eta, best = best_step(config)
-    yield "facts", {"learning_rate": eta, "closed_form": best, "centred": _centred(config)}
+    _, centred = theory.centred_step_optimum(**law_sizes(config))
+    yield "facts", {"learning_rate": eta, "closed_form": best, "centred": float(centred)}
 
 
 def learners(config: Config, heads: int) -> Callable[[dict], dict[str, BatchLearner]]:
     """``params -> learners``: trained, and the best GD step."""
-    network, gd = _network(config, heads), _best_step(config)
+    network, gd = _network(config, heads), best_layer(config)
     return lambda params: {"trained": network.learner(params), "gd": gd}
 
 
@@ -105,11 +101,6 @@ def _scaled_maps(params: dict) -> Array:
     """(H, E, E) maps A_h B_h(y, y): the logits' map of each head times what it makes of the labels."""
     a, b = (weights[0] for weights in folded_weights(params))
     return a * b[:, -1, -1][:, None, None]
-
-
-def _centred(config: Config) -> float:
-    """Loss of the best GD step on centred inputs."""
-    return float(theory.centred_step_optimum(**law_sizes(config))[1])
 
 
 EXPERIMENT = Experiment(

@@ -4,33 +4,26 @@ from functools import partial
 
 import numpy as np
 
-from experiments.statistics import Statistic, among, last, ratio
+from experiments.statistics import Statistic, among, last
 from experiments.von_oswald import shifts
 from experiments.von_oswald.panels import member_lines
 from experiments.von_oswald.softmax import CURVE, FINAL, MAPS, SHIFTED, STEPS, Config
+from experiments.von_oswald.statistics import off_diagonal, over
 from icl_lab.claims import Quick
 from icl_lab.lab import Record, claims_of, from_json, style
 from icl_lab.lab.style import Figure
 
 
-def _over_gd(heads: int) -> Statistic:
-    """(M,) final loss over that of the best GD step."""
-    return ratio(FINAL.at(heads=heads, learner="trained"), FINAL.at(heads=heads, learner="gd"))
-
-
 def _excess(heads: int) -> Statistic:
     """(M,) final loss above that of the best GD step, relative."""
-    over = _over_gd(heads)
-    return lambda record: over(record) - 1
+    return lambda record: over(FINAL.at(heads=heads), "trained", "gd")(record) - 1
 
 
-def off_diagonal(record: Record, summed: bool) -> np.ndarray:
+def maps_off_diagonal(record: Record, summed: bool) -> np.ndarray:
     """(M,) root mean square off the input diagonal over its mean size, of the two heads' sum or of each (mean)."""
-    maps = MAPS(record, heads=2)
-    d = record.config["input_size"]
-    maps = (maps.sum(axis=1, keepdims=True) if summed else maps)[..., :d, :d]
-    off = np.sqrt((maps[..., ~np.eye(d, dtype=bool)] ** 2).mean(axis=-1))
-    return (off / np.abs(np.diagonal(maps, axis1=-2, axis2=-1)).mean(axis=-1)).mean(axis=1)
+    maps, d = MAPS(record, heads=2), record.config["input_size"]
+    maps = maps.sum(axis=1, keepdims=True) if summed else maps
+    return off_diagonal(maps[..., :d, :d]).mean(axis=1)
 
 
 def past_plateau(record: Record, heads: int) -> np.ndarray:
@@ -51,7 +44,8 @@ def gap_closed(record: Record) -> np.ndarray:
 
 def over_centred(record: Record) -> np.ndarray:
     """(M,) loss of two heads over that of the best GD step on centred inputs, by way of GD on the same tasks."""
-    return _over_gd(2)(record) * (record.metrics["closed_form"] / record.metrics["centred"])
+    over_gd = over(FINAL.at(heads=2), "trained", "gd")(record)
+    return over_gd * (record.metrics["closed_form"] / record.metrics["centred"])
 
 
 def _cosine(heads: int) -> Statistic:
@@ -96,9 +90,9 @@ CLAIMS = (
         "sum_is_diagonal",
         "The sum of their scaled heads is diagonal on the inputs: root mean square off the diagonal at most .05 of "
         "its mean size (control: each head by itself).",
-        _past(lambda record: off_diagonal(record, summed=True)), at_most=0.05, where=_FIGURE,
+        _past(lambda record: maps_off_diagonal(record, summed=True)), at_most=0.05, where=_FIGURE,
         reason="as for the linear layer's weight maps",
-        control=_past(lambda record: off_diagonal(record, summed=False)),
+        control=_past(lambda record: maps_off_diagonal(record, summed=False)),
     ),
     claim(
         "two_heads_centred", "Two heads reach the best GD step on centred inputs, loss .2185 (ratio).",

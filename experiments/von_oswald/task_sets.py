@@ -19,8 +19,8 @@ from jax import Array
 from experiments.settings import member_keys
 from experiments.training import always, paired_losses
 from experiments.von_oswald import shifts
-from experiments.von_oswald.common import SCHEDULE, Schedule, constructed, one_layer, planned, sampler, with_batch
-from experiments.von_oswald.tuning import best_step, with_best_step
+from experiments.von_oswald.common import SCHEDULE, Schedule, constructed, one_layer, planned, sampler, setting_of
+from experiments.von_oswald.tuning import best_layer, best_step, with_best_step
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import once
 from icl_lab.lab.quantities import quantity
@@ -61,10 +61,10 @@ SHIFTED = shifts.quantities("tasks_{tasks}", tasks="sets", learner=LEARNERS)
 def trainings(config: Config) -> Table:
     """A layer for each number of tasks, each member on a set of its own."""
     layer = one_layer(config)
-    gd = layer.learner(constructed(config, best_step(config)[0]))
+    gd = best_layer(config)
     return {
         f"tasks_{tasks}": planned(
-            with_batch(config, tasks), layer, stream=i, references={"gd": gd},
+            setting_of(config, batch=tasks), layer, stream=i, references={"gd": gd},
             training_sampler_of=lambda now, key: same_tasks(sampler(now), key),
             settings=member_keys(config, 300 + i),
         )
@@ -79,14 +79,13 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     of = with_best_step(config)
     for i, tasks in enumerate(config.sets):
         fit = fits[f"tasks_{tasks}"]
-        if not i:
-            yield STEPS, fit.steps
         yield CURVE.at(tasks=tasks), fit.metrics
         fresh, keys = always(sampler(config)), member_keys(config, 900 + i)
         yield FINAL.at(tasks=tasks), paired_losses(of, fresh, fit.params, keys, config.population_tasks)
         far = shifts.losses(config, of, fit.params, member_keys(config, 800 + i), config.columns())
         for column, losses in far.items():
             yield SHIFTED[column].at(tasks=tasks), losses
+    yield STEPS, fit.steps
 
 
 def _coefficient(config: Config, eta: float) -> float:

@@ -1,14 +1,15 @@
 """The solvers that a network is compared with, at their best: closed form, exact oracle, or Adam on sampled tasks."""
 
 import dataclasses
-import functools
 from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
+from jax.typing import ArrayLike
 
 from experiments.settings import member_keys
 from experiments.von_oswald.common import (
@@ -22,6 +23,7 @@ from experiments.von_oswald.common import (
     one_layer,
     planned,
     sampler,
+    training_tasks,
     unpack,
 )
 from icl_lab.fast import batch_learner
@@ -46,10 +48,15 @@ def zero_loss(config: Task) -> float:
     return float(theory.one_step_loss(0.0, **law_sizes(config)))
 
 
+def best_layer(config: Task) -> BatchLearner:
+    """The best GD step, as a layer with constructed weights."""
+    return one_layer(config).learner(constructed(config, best_step(config)[0]))
+
+
 def with_best_step(config: Task) -> Callable[[dict], dict[str, BatchLearner]]:
     """``params -> learners``: the trained layer, the best GD step, and the mean of their weights."""
-    layer, weights = one_layer(config), constructed(config, best_step(config)[0])
-    gd, middle = layer.learner(weights), interpolated(layer, weights, config)
+    layer, gd = one_layer(config), best_layer(config)
+    middle = interpolated(layer, constructed(config, best_step(config)[0]), config)
     return lambda params: {"trained": layer.learner(params), "gd": gd, "interpolated": middle(params)}
 
 
@@ -63,53 +70,51 @@ class Compared(NamedTuple):
     """One network of a figure and what it is compared with.
 
     Attributes:
-      name: of the network.
       stage: its place in the figure, which decides its keys.
       network: the module.
       plain: the module of the constructions: one head, no MLP.
       setting: its training.
-      gd_solver: best GD.
-      gdpp_solver: best GD++.
-      released: GD++ as the released start leads to; None without a token clip.
-      gd: constructed weights of best GD, for ``plain``.
-      gdpp: constructed weights of best GD++, for ``plain``.
+      solvers: best ``gd`` and ``gd++``; with a token clip also ``released``, GD++ as the released start leads to.
     """
 
-    name: str
     stage: int
     network: LinearSelfAttention
     plain: LinearSelfAttention
     setting: Setting
-    gd_solver: TunedSolver
-    gdpp_solver: TunedSolver
-    released: TunedSolver | None
-    gd: dict
-    gdpp: dict
+    solvers: dict[str, TunedSolver]
 
-    def solvers(self) -> dict[str, BatchLearner]:
-        """Best GD and best GD++ as learners."""
+    @property
+    def match(self) -> str:
+        """The solver that the network can be: GD for one layer, as the gamma of the last application has no effect."""
+        return "gd" if self.network.layers == 1 else "gd++"
+
+    def weights(self, name: str) -> dict:
+        """Constructed weights of a solver, for ``plain``."""
+        return constructed(self.setting, self.solvers[name].learning_rates, self.solvers[name].gammas)
+
+    def learners(self, *names: str) -> dict[str, BatchLearner]:
+        """Solvers as learners."""
         built = model(self.plain, self.setting)
-        return {"gd": built.learner(self.gd), "gd++": built.learner(self.gdpp)}
+        return {name: built.learner(self.weights(name)) for name in names}
 
 
 def compared_with(config: Networks, name: str, fits: Fits) -> Compared:
-    """A network to run, with its solvers tuned and their weights constructed.
+    """A network to run, with its solvers tuned.
 
     K-step GD and GD++ have one value for each weight set of the network: GD one learning rate for all steps, GD++ one
     (eta, gamma) for all steps of a looped network, one a step of a free one. Without a token clip both are the optimum
     of the exact loss given the contexts' eigenvalues. With one, that loss does not hold (the best free GD++ steps pass
     through tokens far beyond 10), and GD++ is the better end of the stage of ``tunings`` on held-out tasks.
     """
-    network, one = unpack(config)[name]
-    plain, released = _plain(network), None
-    gd, gdpp = _exactly(config, plain)
+    network, setting = unpack(config)[name]
+    plain = _plain(network)
+    solvers = dict(zip(("gd", "gd++"), _exactly(config, plain)))
     if network.token_clip:
         fit = fits[f"{name}_tuning"]
         ends = zip(tuned(fit, _starts(config, plain)), *(fit.metrics[of][:, -1] for of in ("loss", "error")))
-        solvers = [TunedSolver(eta, gamma, float(loss), float(error)) for (eta, gamma), loss, error in ends]
-        gdpp, released = solvers[int(np.nanargmin([solver.loss for solver in solvers]))], solvers[0]
-    weights = (constructed(one, s.learning_rates, s.gammas) for s in (gd, gdpp))
-    return Compared(name, config.networks.index(name), network, plain, one, gd, gdpp, released, *weights)
+        clipped = [TunedSolver(eta, gamma, float(loss), float(error)) for (eta, gamma), loss, error in ends]
+        solvers |= {"gd++": clipped[int(np.nanargmin([one.loss for one in clipped]))], "released": clipped[0]}
+    return Compared(config.networks.index(name), network, plain, setting, solvers)
 
 
 def tunings(config: Networks) -> dict[str, After]:
@@ -118,25 +123,18 @@ def tunings(config: Networks) -> dict[str, After]:
     Adam starts from the released start (the tuned eta of GD, gamma = eta / N^2), as in the released code, and from the
     optimum without clip that descent from there reaches.
     """
-
-    def tuning_of(network: LinearSelfAttention) -> After:
-        plain, distribution = _plain(network), lambda _: sampler(config)
-        return After(
-            lambda _: tuning(
-                config, plain, _starts(config, plain), distribution, jnp.zeros(2),
-                steps=config.tuning_steps, batch=config.tuning_batch,
-            ),
-            sampler=distribution,
-        )  # fmt: skip
-
-    return {f"{name}_tuning": tuning_of(network) for name, (network, _) in unpack(config).items() if network.token_clip}
+    plain = {name: _plain(network) for name, (network, _) in unpack(config).items() if network.token_clip}
+    return {
+        f"{name}_tuning": tuning(config, network, partial(_starts, config, network), lambda _: sampler(config))
+        for name, network in plain.items()
+    }
 
 
 def after(
     config: Setting,
     network_model: Model,
     late: Callable[[Fits], dict[str, Any]],
-    sampler_of: Callable[[Any, Any], Sampler] = lambda now, _: sampler(now),
+    sampler_of: Callable[[Any, Any], Sampler] = training_tasks,
     **options: Any,
 ) -> After:
     """``planned``, with options that take long to prepare or need other fits: references that are tuned first."""
@@ -163,20 +161,26 @@ def _starts(config: Networks, plain: LinearSelfAttention) -> np.ndarray:
     return np.stack([released, np.stack([gdpp.learning_rates, gdpp.gammas])])
 
 
-@functools.cache
-def exactly_tuned(
-    config: Task, network: LinearSelfAttention, contexts: int, starts: int = 16
-) -> tuple[TunedSolver, TunedSolver]:
-    """GD and GD++ tuned on the exact loss without token clip, one value for each weight set of the network."""
+def contexts_of(config: Task, contexts: int) -> dict[str, Any]:
+    """Random contexts, as many held out, and sizes of the tasks, as ``icl_lab.solvers.oracle`` takes them to tune."""
     fitting, held_out = (eigenvalues(config, key, contexts) for key in member_keys(config, 10_000, 2))
-    given: dict[str, Any] = {
+    return {
+        "eigenvalues": fitting,
         "held_out": held_out,
         "context_length": config.context_length,
         "input_variance": input_variance("uniform", config.input_range),
     }
+
+
+@cache
+def exactly_tuned(
+    config: Task, network: LinearSelfAttention, contexts: int, starts: int = 16
+) -> tuple[TunedSolver, TunedSolver]:
+    """GD and GD++ tuned on the exact loss without token clip, one value for each weight set of the network."""
+    given = contexts_of(config, contexts) | {"steps": network.layers}
     solvers = (
-        oracle.tune_gradient_descent(fitting, network.layers, **given),
-        oracle.tune_gd_plus_plus(fitting, network.layers, shared=network.looped, starts=starts, **given),
+        oracle.tune_gradient_descent(**given),
+        oracle.tune_gd_plus_plus(**given, shared=network.looped, starts=starts),
     )
     sets = 1 if network.looped else network.layers
     return tuple(  # type: ignore[return-value]
@@ -185,33 +189,27 @@ def exactly_tuned(
 
 
 def tuning(
-    config: Task,
+    config: Any,
     network: LinearSelfAttention,
-    starts: np.ndarray,
+    starts: Callable[[], np.ndarray],
     sampler_of: Callable[[Any], Sampler],
-    settings: Array,
-    *,
-    steps: int,
-    batch: int,
-) -> Training:
+    settings: ArrayLike = 0.0,
+) -> After:
     """The training of (eta, gamma) by Adam on the sampled loss of the constructed network, all starts in one program.
 
     What is trained are logarithms of factors on the start, so that one learning rate suits both and a gamma of zero
     stays zero: GD.
 
     Args:
-      config: sizes of the tasks.
+      config: a ``Task`` with Adam's ``tuning_steps`` (learning rate .01, cosine decay) of ``tuning_batch`` tasks each.
       network: the module whose constructed weights are tuned.
-      starts: (M, 2, S) starting values.
+      starts: makes (M, 2, S) starting values.
       sampler_of: ``setting -> sampler``.
-      settings: (M,) settings of the sampler.
-      steps: Adam's steps (learning rate .01, cosine decay).
-      batch: tasks of a step.
+      settings: (M,) settings of the sampler, or one of all.
 
     Returns:
       The training, whose last ``loss`` and its standard ``error`` are of held-out tasks.
     """
-    given = {"start": jnp.asarray(starts, jnp.float32), "sampler": settings}
 
     def losses(logs: Array, key: Array, setting: dict, tasks: int) -> Array:
         eta, gamma = jnp.exp(logs) * setting["start"]
@@ -223,17 +221,20 @@ def tuning(
         task_losses = losses(logs, key, setting, config.eval_tasks)
         return {"loss": task_losses.mean(), "error": task_losses.std() / task_losses.size**0.5}
 
-    return Training(
-        lambda key, setting: jnp.zeros(starts.shape[1:]),
-        lambda logs, key, setting: losses(logs, key, setting, batch).mean(),
-        optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(1e-2, steps))),
-        member_keys(config, 50, len(starts)),
-        given,
-        steps=steps,
-        measure=held_out,
-        members_at_once=members_at_once(batch, network.layers),
-        sampler=lambda setting: sampler_of(setting["sampler"]),
-    )
+    def plan(_: Fits) -> Training:
+        steps, batch, first = config.tuning_steps, config.tuning_batch, jnp.asarray(starts(), jnp.float32)
+        return Training(
+            lambda key, setting: jnp.zeros_like(setting["start"]),
+            lambda logs, key, setting: losses(logs, key, setting, batch).mean(),
+            optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(1e-2, steps))),
+            member_keys(config, 50, len(first)),
+            {"start": first, "sampler": jnp.broadcast_to(settings, len(first))},
+            steps=steps,
+            measure=held_out,
+            members_at_once=members_at_once(batch, network.layers),
+        )
+
+    return After(plan)
 
 
 def tuned(fit: Fit, starts: np.ndarray) -> np.ndarray:

@@ -15,12 +15,11 @@ from typing import Any
 import jax
 
 from experiments.von_oswald.common import NETWORKS, Networks, chosen_of, model, unpack
-from experiments.von_oswald.tuning import Compared, after, compared_with, solver_json, tunings
+from experiments.von_oswald.tuning import after, compared_with, solver_json, tunings
 from icl_lab.compare import align_weights
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
-from icl_lab.solvers.oracle import TunedSolver
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,30 +64,21 @@ def trainings(config: Config) -> Table:
 def beside(config: Config, name: str, fits: Fits) -> dict[str, Any]:
     """What a network is measured with: its construction."""
     one = compared_with(config, name, fits)
-    return {"references": {"built": model(one.network, one.setting).learner(construction(one)[1])}}
-
-
-def construction(one: Compared) -> tuple[TunedSolver, dict]:
-    """The solver and the weights that a network is aligned with.
-
-    The gamma of the last application has no effect, so one layer is compared with GD, others with GD++.
-    """
-    return (one.gd_solver, one.gd) if one.network.layers == 1 else (one.gdpp_solver, one.gdpp)
+    return {"references": {"built": model(one.network, one.setting).learner(one.weights(one.match))}}
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """(M, E, E) matrices of every network and its construction, aligned; (M,) their distance and cosine."""
     for name in unpack(config):
-        one = compared_with(config, name, fits)
-        fit, (solver, weights) = fits[name], construction(one)
+        one, fit = compared_with(config, name, fits), fits[name]
         align = partial(align_weights, layers=one.network.layers, looped=True, input_size=config.input_size)
-        aligned = jax.vmap(lambda params: align(params, weights))(fit.params)  # noqa: B023
+        aligned = jax.vmap(partial(align, params_b=one.weights(one.match)))(fit.params)
         yield DISTANCE.at(network=name), aligned["distance"][:, 0]
         yield COSINE.at(network=name), fit.metrics["built_sensitivity_cosine"][:, -1]
         for learner, pair in (("trained", aligned["canonical_a"]), ("built", aligned["canonical_b"])):
             matrices = {matrix: values[:, 0, 0] for matrix, values in zip("ab", pair)}
             yield MATRIX.at(network=name, learner=learner), matrices
-        yield "facts", {name: solver_json(solver)}
+        yield "facts", {name: solver_json(one.solvers[one.match])}
 
 
 EXPERIMENT = Experiment(

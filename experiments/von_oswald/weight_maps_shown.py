@@ -7,6 +7,7 @@ import numpy as np
 from experiments.statistics import of_record
 from experiments.von_oswald.common import chosen_of
 from experiments.von_oswald.panels import network_label
+from experiments.von_oswald.statistics import off_diagonal
 from experiments.von_oswald.weight_maps import MATRIX, Config
 from icl_lab.claims import NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of, from_json, style
@@ -21,11 +22,7 @@ def _on_inputs(record: Record, name: str, matrix: str) -> np.ndarray:
 @of_record
 def _off_diagonal(record: Record, name: str, matrix: str) -> np.ndarray:
     """(M,) root mean square of the entries off the input diagonal over the mean size of those on it."""
-    block = _on_inputs(record, name, matrix)
-    d = block.shape[-1]
-    off = block[:, ~np.eye(d, dtype=bool)]
-    on = np.diagonal(block, axis1=1, axis2=2)
-    return np.sqrt((off**2).mean(axis=1)) / np.abs(on).mean(axis=1)
+    return off_diagonal(_on_inputs(record, name, matrix))
 
 
 @of_record

@@ -94,8 +94,8 @@ def test_members_on_the_plateau_are_counted_apart():
     np.testing.assert_allclose(claim(softmax, "two_heads_centred").statistic(r), [1, 1, np.nan])
     np.testing.assert_allclose(claim(softmax, "two_heads_cosine").statistic(r), [0.96, 0.96, np.nan])
     np.testing.assert_allclose(claim(softmax, "gap_closed").statistic(r), [0.9, np.nan, np.nan])
-    np.testing.assert_allclose(softmax_shown.off_diagonal(r, summed=True), 0, atol=1e-12)
-    assert (softmax_shown.off_diagonal(r, summed=False) > 0.1).all()
+    np.testing.assert_allclose(softmax_shown.maps_off_diagonal(r, summed=True), 0, atol=1e-12)
+    assert (softmax_shown.maps_off_diagonal(r, summed=False) > 0.1).all()
 
 
 def test_excess_of_a_fixed_set_is_measured_against_the_gd_step_on_the_same_tasks():
