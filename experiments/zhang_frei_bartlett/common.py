@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from experiments import training
-from experiments.settings import Members, member_keys
+from experiments.settings import Members
 from icl_lab.constructions import linear_attention_blocks, linear_attention_weights
 from icl_lab.fast import batch_learner
 from icl_lab.lab import setting
@@ -79,25 +79,16 @@ def block_product(blocks: Mapping[str, Any]) -> Any:
     return blocks["u"][..., None, None] * blocks["u11"] + outer
 
 
-def planned(
-    config: Setting, *, sampler: Sampler | None = None, keys: Array | None = None, measured: bool = True
-) -> Training:
-    """The training of the layer by Adam, whose learning rate falls to zero as a cosine.
+def planned(config: Setting, keys: Array, *, sampler: Sampler | None = None, measured: bool = True) -> Training:
+    """The training of the layer by Adam, whose learning rate falls to zero as a cosine, on half mean squared errors.
 
-    Args:
-      config: the setting.
-      sampler: of the tasks; None means the task distribution of the configuration.
-      keys: (M,) member keys; None means those of the configuration.
-      measured: False measures the training loss only.
-
-    Returns:
-      The training; its losses are half mean squared errors.
+    Its tasks are those of the sampler, None: of the configuration. Not ``measured``, only the training loss is.
     """
 
     def tasks(now: Setting, _: None) -> Sampler:
         return sampler or gaussian_regression(context_length=config.context_length, covariance=covariance(now))
 
     return training.planned(
-        config, lsa(len(config.spectrum), config.init_scale), keys=member_keys(config) if keys is None else keys,
-        sampler_of=tasks, optimizer=training.falling_adam(config.steps), measured=measured,
+        config, lsa(len(config.spectrum), config.init_scale), keys=keys, sampler_of=tasks,
+        optimizer=training.falling_adam(config.steps), measured=measured,
     )  # fmt: skip

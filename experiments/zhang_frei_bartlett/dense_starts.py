@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -65,30 +64,22 @@ CONSTRAINTS = (
     rising("scales", "lengths", fewest=2),
     multiple_of("steps", "measurements"),
     holds(
-        "N at which the spurious point is a minimum",
-        "context_length",
+        "N at which the spurious point is a minimum", "context_length",
         when=lambda c: theory.spurious_curvature(covariance(c), c.context_length) > 0,
     ),
-)
+)  # fmt: skip
 
 
-STEPS, FLOW, ENDED = (
-    quantity("steps", "step"),
-    quantity("flow", "member"),
-    quantity("ended", "length", "scale", "start"),
-)
+STEPS, FLOW = quantity("steps", "step"), quantity("flow", "member")
+ENDED = quantity("ended", "length", "scale", "start")
 LOSS = quantity("{optimizer}_{start}", "member", "step", optimizer=tuple(OPTIMIZERS), start=STARTS)
 
 
 def trainings(config: Config) -> Table:
     """The same layer by each optimizer from each kind of start."""
     layer, rates = lsa(len(config.spectrum), max(config.scales)), {"sgd": config.sgd_rate, "adam": config.adam_rate}
-    weights = {
-        start: jax.vmap(lambda b: linear_attention_weights(b["u11"], b["u"], b["u12"], b["u21"]))(
-            {block: jnp.asarray(value, jnp.float32) for block, value in blocks.items()}
-        )
-        for start, blocks in (("spurious", _spurious(config)), ("dense", _dense(config)))
-    }
+    starts = {"spurious": _spurious(config), "dense": {name: blocks[0] for name, blocks in _dense(config).items()}}
+    weights = {start: jax.vmap(linear_attention_weights)(**blocks) for start, blocks in starts.items()}
     return {
         stage: paths.planned(
             config, layer, paths.scheduled(OPTIMIZERS[name], config.steps), keys=member_keys(config), rate=rates[name],
@@ -108,7 +99,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         ends = ends_of(cells, starts, config.horizon)
         advance(1, 1)
     yield ENDED, ends["ended"].reshape(len(config.lengths), len(config.scales), config.starts)
-    yield FLOW, ends_of([_cell(config)], [_dense(config)], config.horizon)["ended"][0]
+    yield FLOW, ends_of([_cell(config)], _dense(config), config.horizon)["ended"][0]
     best, spurious = theory.optimal_loss(lam, n), theory.spurious_loss(lam, n)
     for stage, (name, start) in STAGES.items():
         excess = paths.excess_losses({stage: paths.blocks_of(fits[stage])}, config)[stage]
@@ -122,8 +113,8 @@ def _cell(config: Config) -> Cell:
 
 
 def _dense(config: Config) -> dict[str, np.ndarray]:
-    """Blocks (M, ...) of the largest scale."""
-    return starts_of([_cell(config)], config.members, np.random.default_rng((config.seed, 1)))[0]
+    """Blocks (1, M, ...) of the largest scale."""
+    return starts_of([_cell(config)], config.members, np.random.default_rng((config.seed, 1)))
 
 
 def _spurious(config: Config) -> dict[str, np.ndarray]:

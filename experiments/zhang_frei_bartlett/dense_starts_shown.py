@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.panels import ABOVE, SERIES
+from experiments.panels import SERIES, described
 from experiments.statistics import Statistic, difference
 from experiments.zhang_frei_bartlett.dense_starts import ENDED, FLOW, LOSS, STARTS, STEPS
 from experiments.zhang_frei_bartlett.landscape import OPTIMUM
@@ -62,12 +62,10 @@ def figures(record: Record) -> dict[str, Figure]:
         share.errorbar(
             config["lengths"], middle, np.abs(ends.T - middle[None]), capsize=2, label=f"{scale:g}", **SERIES[i % 5]
         )
-    share.set(
-        xscale="log", ylim=(-0.03, 1.03), xlabel="examples in a prompt, N", ylabel="share of flows at the optimum"
-    )
+    share.set(ylim=(-0.03, 1.03), xlabel="examples in a prompt, N", ylabel="share of flows at the optimum")
+    described(share, len(config["scales"]), f"scale of the start ({config['starts']} each)", xscale="log")
     share.set_xticks(config["lengths"], [str(n) for n in config["lengths"]])
     share.minorticks_off()
-    share.legend(title=f"scale of the start ({config['starts']} each)", ncols=len(config["scales"]), **ABOVE)
     for axes, start in zip(losses, STARTS):
         for name, color, dash in (("sgd", "#0072B2", "-"), ("adam", "#D55E00", "--")):
             for m, curve in enumerate(LOSS(record, optimizer=name, start=start)):
@@ -75,7 +73,9 @@ def figures(record: Record) -> dict[str, Figure]:
                 axes.plot(STEPS(record), curve, color=color, linestyle=dash, linewidth=0.8, alpha=0.7, label=label)
         for level, label in ((0.0, "optimum"), (1.0, "spurious minimum")):
             axes.axhline(level, **THEORY, label=label if level else None)
-        axes.set(ylim=(-0.1, 3), xlabel="training step", ylabel="loss: 0 optimal, 1 spurious")
         about = {"spurious": "from the spurious minimum", "dense": f"from dense starts of {config['scales'][-1]:g}"}
-        axes.legend(title=f"{about[start]}, N = {config['context_length']}", ncols=2, **ABOVE)
+        described(
+            axes, 2, f"{about[start]}, N = {config['context_length']}",
+            ylim=(-0.1, 3), xlabel="training step", ylabel="loss: 0 optimal, 1 spurious",
+        )  # fmt: skip
     return {"dense_starts": figure}

@@ -200,21 +200,16 @@ def _distance(path: path_of.Path, flow: path_of.Path) -> np.ndarray:
 
 
 def _paths(config: Config, fits: Fits) -> tuple[dict[str, np.ndarray], dict[str, path_of.Path]]:
-    """Times and paths of SGD and Adam: on batches, on exact gradients, and on these at a smaller rate."""
+    """Times (rates added up) and paths of SGD and Adam: on batches, on exact gradients, and on these more slowly."""
     times, paths = {}, {}
-
-    def add(name: str, start: dict, transformation: Callable, rate: float, steps: int) -> None:
-        every = steps // config.measurements
-        optimizer = path_of.scheduled(transformation, steps)(rate)
-        paths[name] = path_of.population_path(start, config, optimizer, steps, every)
-        times[name] = _times(rate, steps, every)
-
     for name, (transformation, rate, steps) in _optimizers(config).items():
         paths[name] = path_of.blocks_of(fits[name])
-        times[name] = _times(rate, steps, steps // config.measurements)
         start, (exact, slower) = path_of.start_of(paths[name]), {"sgd": ("gd", 2), "adam": ("exact_adam", 10)}[name]
-        add(exact, start, transformation, rate, steps)
-        add(f"slow_{exact}", start, transformation, rate / slower, slower * steps)
+        for one, one_rate, one_steps in ((exact, rate, steps), (f"slow_{exact}", rate / slower, slower * steps)):
+            optimizer, every = path_of.scheduled(transformation, one_steps)(one_rate), one_steps // config.measurements
+            paths[one] = path_of.population_path(start, config, optimizer, one_steps, every)
+            times[one] = np.append(0.0, np.cumsum(_cosine(one_rate, one_steps)))[::every]
+        times[name] = times[exact]
     return times, paths
 
 
@@ -231,11 +226,6 @@ def _flow(config: Config, times: dict[str, np.ndarray], start: dict[str, np.ndar
     return {name: {block: value[:, index] for block, value in whole.items()} for name, index in at.items()}
 
 
-def _times(rate: float, steps: int, every: int) -> np.ndarray:
-    """(R,) learning rates added up, at every measurement."""
-    return np.append(0.0, np.cumsum(_cosine(rate, steps)))[::every]
-
-
 def _cosine(rate: float, steps: int) -> np.ndarray:
     """Learning rate of every step."""
     return rate * (1 + np.cos(np.pi * np.arange(steps) / steps)) / 2
@@ -248,8 +238,7 @@ def _drift_stage(batch: int, rate: float) -> str:
 def _optimal_weights(config: Config, scales: Any) -> dict:
     """Optimal weights (M, ...) of the layer with these u (M,)."""
     best = _best(config)
-    weights: Callable[[jax.Array], dict] = lambda u: linear_attention_weights(best / u, u)  # noqa: E731
-    return jax.vmap(weights)(jnp.asarray(scales, float))
+    return jax.vmap(lambda u: linear_attention_weights(best / u, u))(jnp.asarray(scales, float))
 
 
 def _drifts(config: Config, fits: Fits) -> Iterator[Yield]:

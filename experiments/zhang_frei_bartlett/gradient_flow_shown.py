@@ -1,8 +1,6 @@
 """What ``gradient_flow`` claims and shows: functions of its record."""
 
 import functools
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -28,26 +26,21 @@ FACTORS = ("o", "s", "^", "D", "v", "P", "X")
 def predicted_courses(record: Record, *, limit: bool = False) -> np.ndarray:
     """(S, R) u of SGD along the optimal weights by the closed form at its rate; or in the limit of small rates."""
     config = record.config
-    courses = [
-        _course(u, _long(config), config["sgd_rate"], config["quiet_batch"], limit) for u in config["quiet_starts"]
-    ]
+    law = tuple(config["spectrum"]), config["context_length"]
+    sgd = config["sgd_rate"], config["quiet_batch"], config["quiet_steps"]
+    courses = [_course(u, *law, *sgd, limit) for u in config["quiet_starts"]]
     return np.stack([np.interp(QUIET_TIME(record), *course) for course in courses])
 
 
-def _long(config: Mapping[str, Any]) -> tuple[tuple[float, ...], int, float]:
-    """Spectrum, N and the flow time of the long drift."""
-    return tuple(config["spectrum"]), config["context_length"], config["sgd_rate"] * config["quiet_steps"]
-
-
-@functools.cache
+@functools.cache  # each takes seconds
 def _course(
-    u: float, long: tuple[tuple[float, ...], int, float], rate: float, batch: int, limit: bool
+    u: float, spectrum: tuple[float, ...], n: int, rate: float, batch: int, steps: int, limit: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Times and u. A small rate at the same rate / batch and the same time has the course of the limit."""
-    (spectrum, n, end), small = long, 1e-6
-    factor, small_rate, size = (rate / batch / small, small, 1) if limit else (1.0, rate, batch)
-    times = np.linspace(0.0, end, 101)
-    return times, scale_course(times * factor, u, np.diag(spectrum), n, small_rate, size)
+    times, small, lam = np.linspace(0.0, rate * steps, 101), 1e-6, np.diag(spectrum)
+    if limit:
+        return times, scale_course(times * (rate / batch / small), u, lam, n, small, 1)
+    return times, scale_course(times, u, lam, n, rate, batch)
 
 
 def over(path: str, of: str) -> Statistic:
@@ -232,9 +225,8 @@ def _paths(record: Record) -> Figure:
     scale.text(end, record.metrics["edge_scale"], "SGD is stable below", ha="right", va="bottom")
     labels = (r"excess loss $L / L^* - 1$", "relative error of $u U_{11}$")
     for axes, label, title in zip((loss, error), labels, ("loss", "product learned")):
-        axes.set_yscale("log")
+        axes.set(yscale="log", ylabel=label, title=title)
         axes.set_ylim(bottom=1e-6)
-        axes.set(ylabel=label, title=title)
     scale.set(ylabel="$u$", title="where $u$ ends")
     for axes in (loss, error, scale):
         axes.set_xlabel("learning rate × steps")
@@ -252,21 +244,19 @@ def _balance(record: Record) -> Figure:
     shades = viridis(len(rates))
     for j, rate in enumerate(rates):
         look = {"color": shades[j], "marker": FACTORS[j % len(FACTORS)], "linestyle": (0, (3, 1 + j))}
+        look["label"] = rf"$\eta$ = {rate:g}"
         order = np.argsort(rate / batches)
         x = (rate / batches)[order]
-        drift.plot(x, -np.median(measured, axis=0)[order, j], label=rf"$\eta$ = {rate:g}", **look)
-        drift.plot(x, -predicted[order, j], **THEORY | {"label": "theory" if j == 0 else None})
-        spread = (measured / predicted)[:, :, j]
-        band(against, batches, spread, **look, label=rf"$\eta$ = {rate:g}")
-    drift.set(xscale="log", yscale="log", title="drift by noise")
-    drift.xaxis.set_minor_formatter(NullFormatter())
+        drift.plot(x, -np.median(measured, axis=0)[order, j], **look)
+        drift.plot(x, -predicted[order, j], **THEORY, label=None if j else "theory")
+        band(against, batches, (measured / predicted)[:, :, j], **look)
     drift.set(xlabel=r"learning rate / batch, $\eta / B$", ylabel=f"$-b$ at flow time {record.config['drift_time']:g}")
-    drift.legend()
+    described(drift, xscale="log", yscale="log", title="drift by noise")
+    drift.xaxis.set_minor_formatter(NullFormatter())
     against.axhline(1.0, **THEORY)
-    against.set_xscale("log")
+    against.set(xscale="log", xlabel="batch $B$", ylabel="drift, measured / predicted", title="against theory")
     against.set_xticks(batches, [str(b) for b in batches])
     against.minorticks_off()
-    against.set(xlabel="batch $B$", ylabel="drift, measured / predicted", title="against theory")
     _long_drift(quiet, record)
     return figure
 
@@ -279,8 +269,8 @@ def _long_drift(axes: Axes, record: Record) -> None:
         for limit, label, gap in ((False, "theory", 1), (True, "at small rates", 3)):
             course, look = predicted_courses(record, limit=limit)[i], THEORY | {"linestyle": (0, (1, gap))}
             axes.plot(times, course, **look, label=None if i else label)
-    spectrum, n, _ = _long(config)
-    rest = resting_scale(np.diag(spectrum), n, config["sgd_rate"], config["quiet_batch"])
+    lam, n = np.diag(config["spectrum"]), config["context_length"]
+    rest = resting_scale(lam, n, config["sgd_rate"], config["quiet_batch"])
     levels = sorted(((rest, "SGD rests"), (record.metrics["quiet_scale"], "least noise")))
     for (level, about), where in zip(levels, ("top", "bottom")):
         axes.axhline(level, color="0.6", linewidth=0.8)

@@ -89,14 +89,17 @@ Cell = tuple[np.ndarray, float, int]
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """The flows of every dimension in one program; the race's prediction; which spurious points are minima."""
     grid = list(itertools.product(config.exponents, config.scales, config.lengths))
-    shape = tuple(len(values) for values in (config.exponents, config.scales, config.lengths))
+    shape = len(config.exponents), len(config.scales), len(config.lengths)
     with fits.bar("flows", len(config.dimensions) + 1) as advance:
         for done, d in enumerate(config.dimensions):
             cells: list[Cell] = [(np.diag(spectrum(d, p)), s, n) for p, s, n in grid]
             starts = starts_of(cells, config.members, np.random.default_rng((config.seed, d)))
-            flow_ends, (predicted, thresholds) = ends_of(cells, starts, config.horizon), _predicted(config, d)
-            forecasts = [_told(start, lam, threshold) for start, (lam, *_), threshold in zip(starts, cells, thresholds)]
-            ends = flow_ends | {"told": np.stack(forecasts)}
+            predicted, thresholds = _race(config, d)
+            margins = [
+                theory.race_margin({name: blocks[i] for name, blocks in starts.items()}, lam, thresholds.flat[i])
+                for i, (lam, *_) in enumerate(cells)
+            ]
+            ends = ends_of(cells, starts, config.horizon) | {"told": np.stack(margins) > 1}
             yield ENDS.at(dimension=d), {name: value.reshape(*shape, -1) for name, value in ends.items()}
             yield PREDICTED.at(dimension=d), predicted
             yield CURVATURE.at(dimension=d), _curvatures(config, d)
@@ -116,24 +119,22 @@ def _curvatures(config: Config, dimension: int) -> np.ndarray:
     return np.array([[theory.spurious_curvature(lam, n) for n in lengths] for lam in covariances])
 
 
-def starts_of(cells: list[Cell], members: int, rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
-    """Blocks (M, ...) of dense starts in each cell."""
-    d, flows = len(cells[0][0]), len(cells) * members
-    size = np.repeat([s for _, s, _ in cells], members)
-    start = {
-        name: rng.standard_normal((flows, *axes)) * size.reshape(-1, *(1,) * len(axes))
+def starts_of(cells: list[Cell], members: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Blocks (cells, M, ...) of dense starts."""
+    d, sizes = len(cells[0][0]), np.array([s for _, s, _ in cells])
+    return {
+        name: rng.standard_normal((len(cells), members, *axes)) * sizes.reshape(-1, 1, *(1,) * len(axes))
         for name, axes in (("u", ()), ("u11", (d, d)), ("u12", (d,)), ("u21", (d,)))
     }
-    return [{name: value[i * members : (i + 1) * members] for name, value in start.items()} for i in range(len(cells))]
 
 
-def ends_of(cells: list[Cell], starts: list[dict[str, np.ndarray]], horizon: float) -> dict[str, np.ndarray]:
+def ends_of(cells: list[Cell], starts: dict[str, np.ndarray], horizon: float) -> dict[str, np.ndarray]:
     """Ends (cells, M) of the flows from these starts: ``ended``, index into ``CLASSES``, and ``above``.
 
     ``above`` is the loss less the spurious one, of what there is to gain.
     """
-    members = len(starts[0]["u"])
-    start = {name: np.concatenate([one[name] for one in starts]) for name in starts[0]}
+    members = starts["u"].shape[1]
+    start = {name: blocks.reshape(-1, *blocks.shape[2:]) for name, blocks in starts.items()}
     covariances = np.repeat([lam for lam, _, _ in cells], members, axis=0)
     with warnings.catch_warnings():  # what still rests at a saddle is counted as unresolved
         warnings.simplefilter("ignore", theory.StableManifoldWarning)
@@ -149,23 +150,15 @@ def ends_of(cells: list[Cell], starts: list[dict[str, np.ndarray]], horizon: flo
     return {"ended": ended, "above": (loss - spurious) / (zero - best)}
 
 
-def _told(start: dict[str, np.ndarray], covariance: np.ndarray, threshold: float) -> np.ndarray:
-    """(M,) whether the race out of the origin predicts that a start reaches the optimum."""
-    return np.asarray(theory.race_margin(start, covariance, threshold) > 1)
-
-
-def _predicted(config: Config, dimension: int) -> tuple[np.ndarray, np.ndarray]:
-    """(exponents, scales, lengths) probability that a start reaches the optimum, and the threshold of each cell."""
+def _race(config: Config, dimension: int) -> tuple[np.ndarray, np.ndarray]:
+    """(exponents, scales, lengths) probability that a start reaches the optimum, and threshold of the race."""
     cells = list(itertools.product(config.exponents, config.lengths))
     covariances = np.stack([np.diag(spectrum(dimension, p)) for p, _ in cells])
     thresholds = theory.race_threshold(covariances, np.array([n for _, n in cells]), horizon=config.horizon)
-    probabilities = [
-        theory.race_probability(np.array(config.scales), c, covariance)
-        for c, covariance in zip(thresholds, covariances)
-    ]
-    shape = (len(config.exponents), len(config.lengths), len(config.scales))
-    cell_thresholds = np.repeat(thresholds, len(config.scales)).reshape(shape).swapaxes(1, 2)
-    return np.array(probabilities).reshape(shape).swapaxes(1, 2), cell_thresholds.ravel()
+    scales, shape = np.array(config.scales), (len(config.exponents), len(config.lengths))
+    probabilities = [theory.race_probability(scales, c, lam) for c, lam in zip(thresholds, covariances)]
+    predicted = np.reshape(probabilities, (*shape, len(scales))).swapaxes(1, 2)
+    return predicted, np.broadcast_to(thresholds.reshape(shape)[:, None], predicted.shape)
 
 
 EXPERIMENT = Experiment(

@@ -64,25 +64,25 @@ def race_told(scale: float | None = None) -> Statistic:
     return lambda record: told(record)[:, :, at_scale(record, scale)].ravel()
 
 
-def race_error(record: Record) -> np.ndarray:
-    """(flows,) whether a start of the smallest scale reached the optimum, less the predicted probability."""
+def small_starts(record: Record) -> tuple[np.ndarray, np.ndarray]:
+    """(cells, M) whether starts of the smallest scale reached the optimum; (cells,) the predicted probability."""
     first = at_scale(record, None)
     ended, predicted = every(record, ENDED)[:, :, first], every(record, PREDICTED)[:, :, first]
-    return ((ended == OPTIMUM) - predicted[..., None]).ravel()
+    return (ended == OPTIMUM).reshape(predicted.size, -1), predicted.ravel()
 
 
-def race_shares(record: Record) -> tuple[np.ndarray, np.ndarray]:
-    """Share of the starts of the smallest scale that reached the optimum, and the predicted one, in every cell."""
-    first = at_scale(record, None)
-    share = (every(record, ENDED)[:, :, first] == OPTIMUM).mean(axis=-1)
-    return share.ravel(), every(record, PREDICTED)[:, :, first].ravel()
+def race_error(record: Record) -> np.ndarray:
+    """(flows,) whether a start of the smallest scale reached the optimum, less the predicted probability."""
+    reached, predicted = small_starts(record)
+    return (reached - predicted[:, None]).ravel()
 
 
 def race_spread(record: Record) -> np.ndarray:
     """(cells,) squared difference of the shares less the binomial variance of the observed one."""
-    share, predicted = race_shares(record)
-    if share.size < 2:
+    reached, predicted = small_starts(record)
+    if predicted.size < 2:
         raise NotRun("second cell of the grid")
+    share = reached.mean(axis=1)
     return (share - predicted) ** 2 - predicted * (1 - predicted) / record.config["members"]
 
 
@@ -177,7 +177,7 @@ CLAIMS = (
         "That holds in every cell (mean over D, spectra and N of the squared difference of shares, less the variance "
         "that the number of starts explains; control: squared differences from one half).",
         race_spread, near=0.0, tolerance=0.0025, unit="cell",
-        control=lambda record: (race_shares(record)[0] - 0.5) ** 2, reason="a root mean square of .05",
+        control=lambda record: (small_starts(record)[0].mean(axis=1) - 0.5) ** 2, reason="a root mean square of .05",
     ),
     claim(
         "race_each",
@@ -216,8 +216,8 @@ def figures(record: Record) -> dict[str, Figure]:
         axes.set_title(f"scale {scales[scale]:g}, N = {lengths[shortest]}")
     figure.legend(*shares[0].get_legend_handles_labels())
     race.plot(scales, told(record).mean((0, 1, 3, 4)), color="black", marker="o")
-    race.set(xscale="log", ylim=(-0.03, 1.03), xlabel="scale of the start", title="ends that the race predicts")
-    race.set_ylabel("share of starts, all D and N")
+    race.set(xscale="log", ylim=(-0.03, 1.03), xlabel="scale of the start", ylabel="share of starts, all D and N")
+    race.set_title("ends that the race predicts")
     points, ((longest, mixed, at_optimum, pair),) = panels(4, 1, shape=0.72)
     up_to = np.apply_along_axis(longest_minimum, -1, every(record, CURVATURE))
     _over_dimensions(longest, record, up_to, "largest N", "where the spurious point is a minimum")
@@ -229,33 +229,34 @@ def figures(record: Record) -> dict[str, Figure]:
     return {"landscape": figure, "minima": points}
 
 
-def _look(i: int, count: int) -> dict[str, Any]:
-    return {"color": viridis(count)[i], "marker": MARKERS[i % len(MARKERS)]}
-
-
-def _spectrum(exponent: float) -> str:
-    return rf"$\lambda_i \propto i^{{-{exponent:g}}}$" if exponent else r"equal $\lambda_i$"
+def _looks(record: Record) -> list[dict[str, Any]]:
+    """Looks and labels of the spectra."""
+    exponents = record.config["exponents"]
+    labels = [rf"$\lambda_i \propto i^{{-{p:g}}}$" if p else r"equal $\lambda_i$" for p in exponents]
+    return [
+        {"color": shade, "marker": MARKERS[i % 5], "linestyle": DASHES[i % 5], "label": label}
+        for i, (shade, label) in enumerate(zip(viridis(len(exponents)), labels))
+    ]
 
 
 def _shares(axes: Axes, record: Record, scale: int, length: int) -> None:
     """Share of starts that reach the optimum, with Wilson intervals, over D; the race's prediction as lines."""
-    d, exponents = np.array(record.config["dimensions"]), record.config["exponents"]
-    ended, race = every(record, ENDED)[:, :, scale, length], every(record, PREDICTED)[:, :, scale, length]
-    for i, p in enumerate(exponents):
-        shares = [wilson_interval(cell == OPTIMUM) for cell in ended[:, i]]
-        look, at = _look(i, len(exponents)), d + 0.1 * (i - 1.5)
+    d, ended = np.array(record.config["dimensions"]), every(record, ENDED)[:, :, scale, length]
+    for i, look in enumerate(_looks(record)):
+        shares, at = [wilson_interval(cell == OPTIMUM) for cell in ended[:, i]], d + 0.1 * (i - 1.5)
         axes.vlines(at, *np.array([ends for _, ends in shares]).T, color=look["color"])
-        axes.plot(at, [middle for middle, _ in shares], linestyle="", label=_spectrum(p), **look)
-        axes.plot(d, race[:, i], linestyle=DASHES[i % len(DASHES)], color=look["color"], linewidth=0.8)
+        axes.plot(at, [middle for middle, _ in shares], **look | {"linestyle": ""})
+        predicted = every(record, PREDICTED)[:, i, scale, length]
+        axes.plot(d, predicted, linestyle=look["linestyle"], color=look["color"], linewidth=0.8)
     axes.plot([], [], color="0.5", linewidth=0.8, label="predicted by the race")
     axes.set(xticks=d, ylim=(-0.03, 1.03), xlabel="dimension D", ylabel="share at the optimum")
 
 
 def _over_dimensions(axes: Axes, record: Record, values: np.ndarray, label: str, title: str) -> None:
     """Values (D, exponents) over D."""
-    d, exponents = record.config["dimensions"], record.config["exponents"]
-    for i, p in enumerate(exponents):
-        axes.plot(d, values[:, i], linestyle=DASHES[i % len(DASHES)], label=_spectrum(p), **_look(i, len(exponents)))
+    d = record.config["dimensions"]
+    for of_spectrum, look in zip(values.T, _looks(record)):
+        axes.plot(d, of_spectrum, **look)
     described(axes, xticks=d, xlabel="dimension D", ylabel=label, title=title)
 
 
@@ -268,11 +269,9 @@ def longest_minimum(curvature: np.ndarray) -> int:
 def _reached(axes: Axes, record: Record) -> None:
     """Share of starts that end at the optimum under the flat and the steepest spectrum."""
     scales, ended = record.config["scales"], every(record, ENDED) == OPTIMUM
-    exponents, shortest = record.config["exponents"], int(np.argmin(record.config["lengths"]))
-    for i in (0, len(exponents) - 1):
-        share = ended[:, i, :, shortest].mean(axis=(0, 2))
-        look = _look(i, len(exponents)) | {"linestyle": DASHES[i % len(DASHES)]}
-        axes.plot(scales, share, label=_spectrum(exponents[i]), **look)
+    shortest, looks = int(np.argmin(record.config["lengths"])), _looks(record)
+    for i in (0, len(looks) - 1):
+        axes.plot(scales, ended[:, i, :, shortest].mean(axis=(0, 2)), **looks[i])
     axes.set(xscale="log", ylim=(-0.03, 1.03), xlabel="scale of the start", ylabel="share of starts, all D")
     described(axes, title=f"starts that end at the optimum, N = {record.config['lengths'][shortest]}")
 
@@ -287,8 +286,7 @@ def _pair(axes: Axes, record: Record) -> None:
         axes.barh(range(len(scales)), share, left=left, color=color, hatch=hatch, label=label, alpha=0.8, height=0.6)
         left += share
     axes.set_yticks(range(len(scales)), [f"{s:g}" for s in scales])
-    axes.set(xlabel="share of starts", ylabel="scale of the start")
     axes.grid(False)
     eigenvalues = ", ".join(f"{value:g}" for value in record.config["pair"])
-    axes.set_title(rf"$\Lambda$ = diag({eigenvalues}), N = {record.config['pair_length']}, {ended.shape[1]} starts")
-    axes.legend()
+    title = rf"$\Lambda$ = diag({eigenvalues}), N = {record.config['pair_length']}, {ended.shape[1]} starts"
+    described(axes, title=title, xlabel="share of starts", ylabel="scale of the start")

@@ -88,7 +88,7 @@ def chosen(config: Config) -> dict[str, tuple[int, str, GPT]]:
 
 def tested(config: Mapping[str, Any]) -> list[tuple[int, str]]:
     """N and positions of all networks that are tested, of a configuration as plain values."""
-    given = from_json(Config, {"positions": ("with", "without")} | dict(config))  # records of before had these two
+    given = from_json(Config, config)
     trained = [(n, positions) for n, positions, _ in chosen(given).values()]
     return trained + [(n, "reused") for n, positions in trained if positions == "with" and "reused" in given.positions]
 

@@ -286,8 +286,7 @@ def _training(record: Record) -> Figure:
     for axes, positions in zip(row, kinds):
         for network, _, look in _looks(record, positions):
             band(axes, STEPS(record, **network), LOSS(record, **network), **look | SPARSE)
-        axes.set(yscale="log", title=KINDS[positions], xlabel="training step")
+        axes.set(yscale="log", title=KINDS[positions], xlabel="training step", ylabel="error, mean over prefixes")
         axes.locator_params(axis="x", nbins=4)  # wide labels
-        axes.set_ylabel("error, mean over prefixes")
     _legend(figure, row, 4)
     return figure

@@ -8,12 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
-from numpy.typing import ArrayLike
 
 from experiments.zhang_frei_bartlett.common import Tasks, block_product, covariance
 from icl_lab.constructions import linear_attention_blocks
 from icl_lab.prompts import gaussian_regression
-from icl_lab.theory import gamma, optimal_loss
+from icl_lab.theory import optimal_loss, optimum
 from icl_lab.theory.linear_attention.blocks import block_loss_terms
 from icl_lab.training import Model
 from icl_lab.training.fitting import Fit
@@ -37,16 +36,8 @@ def planned(
 ) -> Training:
     """The training of the layer on fresh prompts, in which nothing but its blocks is measured.
 
-    Args:
-      config: the task distribution.
-      network_model: the layer.
-      optimizer: ``rate -> transformation``; the rate is an argument of the program, which is compiled once for all.
-      keys: (M,) member keys.
-      rate: learning rate.
-      batch: prompts in a step.
-      steps: training steps.
-      measure_every: steps between measurements.
-      starts: parameters (M, ...) from which the members start; None: from the layer's initialisation.
+    The rate is an argument of the program, which is compiled once for all. ``starts`` are parameters (M, ...) from
+    which the members start; None: from the layer's initialisation.
     """
     sampler = gaussian_regression(context_length=config.context_length, covariance=covariance(config))
 
@@ -85,25 +76,16 @@ def start_of(path: Path) -> dict[str, np.ndarray]:
 
 
 def population_path(
-    start: Mapping[str, np.ndarray],
-    config: Tasks,
-    optimizer: optax.GradientTransformation,
-    steps: int,
-    measure_every: int,
+    start: Mapping[str, np.ndarray], config: Tasks, optimizer: optax.GradientTransformation, steps: int, every: int
 ) -> Path:
-    """The same by the exact gradient of the population loss, every block, in float64.
+    """The same from blocks (M, ...) by the exact gradient of the population loss, every block, in float64.
 
-    Args:
-      start: blocks (M, ...).
-      config: the task distribution.
-      optimizer: the transformation of gradients.
-      steps: a multiple of ``measure_every``.
-      measure_every: steps between measurements.
+    It is measured each ``every`` steps, a divisor of ``steps``.
     """
     lam, n = covariance(config), config.context_length
 
     def loss(blocks: dict[str, Array]) -> Array:
-        return block_loss_terms(blocks["u11"], blocks["u"], blocks["u12"], blocks["u21"], lam, n)
+        return block_loss_terms(**blocks, lam=lam, n=n)
 
     def step(state: tuple, _: None) -> tuple[tuple, None]:
         blocks, memory = state
@@ -111,21 +93,19 @@ def population_path(
         return (optax.apply_updates(blocks, updates), memory), None
 
     def advance(state: tuple, _: None) -> tuple[tuple, dict]:
-        state, _ = jax.lax.scan(step, state, None, length=measure_every)
+        state, _ = jax.lax.scan(step, state, None, length=every)
         return state, state[0]
 
     def member(blocks: dict[str, Array]) -> dict[str, Array]:
-        _, path = jax.lax.scan(advance, (blocks, optimizer.init(blocks)), None, length=steps // measure_every)
+        _, path = jax.lax.scan(advance, (blocks, optimizer.init(blocks)), None, length=steps // every)
         return jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), blocks, path)
 
     with jax.enable_x64(True):
-        blocks = {name: jnp.asarray(value, float) for name, value in start.items()}
-        return jax.device_get(jax.jit(jax.vmap(member))(blocks))
+        return jax.device_get(jax.jit(jax.vmap(member))(start))
 
 
-def merged_path(product: ArrayLike, u: ArrayLike) -> Path:
+def merged_path(product: np.ndarray, u: np.ndarray) -> Path:
     """The path with u12 = u21 = 0 and a given product u U11, (M, R, D, D) and (M, R)."""
-    product, u = np.asarray(product), np.asarray(u)
     zero = np.zeros(product.shape[:-1])
     return {"u": u, "u11": product / u[..., None, None], "u12": zero, "u21": zero}
 
@@ -138,7 +118,7 @@ def balance(path: Mapping[str, np.ndarray]) -> np.ndarray:
 
 def product_error(path: Mapping[str, np.ndarray], config: Tasks) -> np.ndarray:
     """|A - Gam^-1|_F / |Gam^-1|_F, (...)."""
-    best = np.linalg.inv(gamma(covariance(config), config.context_length))
+    best = optimum(covariance(config), config.context_length)
     return np.linalg.norm(block_product(path) - best, axis=(-1, -2)) / np.linalg.norm(best)
 
 
@@ -147,10 +127,7 @@ def excess_losses(paths: Mapping[str, Path], config: Tasks) -> dict[str, np.ndar
     lam, n = covariance(config), config.context_length
     lengths = np.cumsum([path["u"].shape[1] for path in paths.values()])
     with jax.enable_x64(True):
-        together = {
-            name: jnp.asarray(np.concatenate([path[name] for path in paths.values()], axis=1), float)
-            for name in ("u", "u11", "u12", "u21")
-        }
-        loss = jax.vmap(jax.vmap(lambda b: block_loss_terms(b["u11"], b["u"], b["u12"], b["u21"], lam, n)))
+        together = jax.tree.map(lambda *blocks: np.concatenate(blocks, axis=1), *paths.values())
+        loss = jax.vmap(jax.vmap(lambda blocks: block_loss_terms(**blocks, lam=lam, n=n)))
         excess = np.asarray(jax.jit(loss)(together)) / optimal_loss(lam, n) - 1
     return dict(zip(paths, np.split(excess, lengths[:-1], axis=1)))

@@ -15,15 +15,16 @@ import optax
 from jax import Array
 
 from experiments.settings import Members, member_keys
-from experiments.training import warmed_up
+from experiments.training import model, warmed_up
 from icl_lab.lab import arguments, setting
 from icl_lab.models import GPT, prefix_predictions
 from icl_lab.prompts import Prompt, Sample, Sampler, gaussian_regression
+from icl_lab.prompts.layouts import alternating_layout
+from icl_lab.prompts.prompt import all_answers, all_inputs
 from icl_lab.solvers import least_squares
 from icl_lab.theory import random_covariance_optimum, random_covariance_risk, variance_moments
-from icl_lab.training import Model
 from icl_lab.training.plans import Training
-from icl_lab.training.prefixes import rising
+from icl_lab.training.prefixes import curriculum, rising
 
 COVARIANCES = ("identity", "random")
 """Covariances of training: the identity, or diag(Exp(1)) drawn anew for each task."""
@@ -96,38 +97,13 @@ def training_tasks(key: Array, tasks: int, length: int, setting: Setting, input_
 
 def errors(network: GPT, params: dict, samples: Sample) -> Array:
     """(B, N + 1) squared errors after the first k = 0 .. N examples, each of the prediction for the next input."""
-    answers = jnp.concatenate([samples.prompt.y, samples.target[:, None]], axis=1)
-    return ((prefix_predictions(network, params, samples.prompt) - answers) ** 2)[:, :, 0]
-
-
-def curriculum(config: Schedule) -> Callable[[Setting, Array], Setting]:
-    """Garg et al. 2022, A.2: one dimension and two points more every ``curriculum_every`` steps, up to the whole."""
-
-    def schedule(whole: Setting, step: Array) -> Setting:
-        every = config.curriculum_every
-        dimension = rising(config.start_dimension, whole["dimension"], every=every)
-        points = rising(config.start_points, whole["points"], by=2, every=every)
-        return whole | {"dimension": dimension(step), "points": points(step)}
-
-    return schedule
+    return ((prefix_predictions(network, params, samples.prompt) - jax.vmap(all_answers)(samples)) ** 2)[:, :, 0]
 
 
 def prefix_loss(found: Array, points: Array) -> Array:
     """Mean over tasks and over the first ``points`` prefixes of (B, N + 1) errors."""
     counted = jnp.arange(found.shape[1]) < points
     return (found.mean(0) * counted).sum() / counted.sum()
-
-
-def model(network: GPT, length: int, input_size: int) -> Model:
-    """The network on prompts of ``length`` examples in training; as a learner it predicts for the query."""
-
-    def init(key: Array) -> dict:
-        return dict(network.init(key, jnp.zeros((2 * length + 1, input_size))))
-
-    def predict(params: dict, prompts: Prompt) -> Array:
-        return prefix_predictions(network, params, prompts)[:, -1]
-
-    return Model(init, predict, network.layers)
 
 
 def reused(params: dict, length: int) -> dict:
@@ -152,10 +128,15 @@ def planned(config: Schedule, network: GPT, length: int, offsets: bool) -> Train
 
     A member has the same key on both: the same start and the same draws. One trains at a time on a CPU. Measured
     is ``loss``, the squared error over D, mean over all prefixes, on fresh tasks of the member's covariance. With
-    ``offsets`` every step draws the first row of position.
+    ``offsets`` every step draws the first row of position. The curriculum is that of Garg et al. 2022, A.2: one
+    dimension and two points more every ``curriculum_every`` steps, up to the whole.
     """
-    d, kinds, members = config.input_size, len(COVARIANCES), config.members
-    network_model = model(network, length, d)
+    d, kinds, members, every = config.input_size, len(COVARIANCES), config.members, config.curriculum_every
+    network_model = model(network, length, d, alternating_layout())
+    rising_numbers = curriculum(
+        dimension=rising(min(config.start_dimension, d), d, every=every),
+        points=rising(min(config.start_points, length + 1), length + 1, by=2, every=every),
+    )
 
     def sampler(setting: Setting) -> Sampler:
         return lambda key, tasks: training_tasks(key, tasks, length, setting, d)
@@ -179,7 +160,7 @@ def planned(config: Schedule, network: GPT, length: int, offsets: bool) -> Train
     return Training(
         lambda key, _: network_model.init(key), loss, lambda setting: optax.adam(warmed_up(setting["config"])),
         jnp.tile(own_keys(config), kinds), whole, steps=config.steps, measure_every=config.measure_every,
-        measure=measure, schedule=curriculum(config), learner=network_model.learner, sampler=sampler,
+        measure=measure, schedule=rising_numbers, learner=network_model.learner, sampler=sampler,
         members_at_once=1 if jax.default_backend() == "cpu" else None,
     )  # fmt: skip
 
@@ -192,17 +173,10 @@ Predictor = Callable[[Any, Sample], Array]
 def tested(
     found: Predictor, params: Any, keys: Array, scales: Array, length: int, input_size: int, covariances: int, each: int
 ) -> Array:
-    """(T, M, C, length + 1) mean squared errors over D after every number of examples, on C covariances a member.
+    """(T, M, C, length + 1) mean squared errors over D after every number of examples, ``each`` prompts a covariance.
 
-    Args:
-      found: what is tested.
-      params: its parameters, with leading member axis.
-      keys: (M,) evaluation keys; whatever is tested with the same key sees the same draws at every scale.
-      scales: (T,) c of the test covariance c diag(Exp(1)), or 0 for the identity.
-      length: longest context.
-      input_size: D.
-      covariances: C.
-      each: prompts of each covariance.
+    A member has C covariances; ``params`` have a leading member axis. ``scales`` (T,) are c of the test covariance
+    c diag(Exp(1)), 0 for the identity. What is tested with the same keys (M,) sees the same draws at every scale.
     """
 
     def member(scale: Array, params: Any, key: Array) -> Array:
@@ -241,12 +215,11 @@ def linear_attention_error(trained: float, length: float, test: float, test_leng
 
 def least_squares_errors(_: Any, samples: Sample) -> Array:
     """(B, N + 1) squared errors of least squares after k examples; from D on it is exact, and not computed."""
-    x, y = samples.prompt.x, jnp.concatenate([samples.prompt.y, samples.target[:, None]], axis=1)
-    points = jnp.concatenate([x, samples.prompt.x_query[:, None]], axis=1)
-    b, n, d = x.shape
+    x, y = jax.vmap(all_inputs)(samples.prompt), jax.vmap(all_answers)(samples)
+    b, n, d = samples.prompt.x.shape
     columns = [(y[:, 0] ** 2)[:, 0]]
     for k in range(1, min(d, n + 1)):
-        guess = jax.vmap(least_squares())(Prompt(x[:, :k], y[:, :k], points[:, k]))
+        guess = jax.vmap(least_squares())(Prompt(x[:, :k], y[:, :k], x[:, k]))
         columns.append(((guess - y[:, k]) ** 2)[:, 0])
     return jnp.concatenate([jnp.stack(columns, axis=1), jnp.zeros((b, n + 1 - len(columns)))], axis=1)
 

@@ -97,7 +97,7 @@ FACTOR = quantity("exponential/{of}", "member", "bin", of=BY_BIN)
 def trainings(config: Config) -> Table:
     """The same layer under every distribution of the variances."""
     return {
-        name: planned(config, sampler=tasks(config, name), keys=member_keys(config, stream))
+        name: planned(config, member_keys(config, stream), sampler=tasks(config, name))
         for stream, name in enumerate((*config.laws, SCALED))
     }
 
@@ -153,14 +153,13 @@ def _risks(config: Config, name: str, params: dict, stream: int) -> np.ndarray:
     """(M, lengths, scales) mean squared errors of the network; only Exp(1) is tested at every scale."""
     scales = np.asarray(config.scales if name == "exponential" else (1.0,))
     learners = lambda params: {"trained": partial(predictions, params)}  # noqa: E731
-    keys, risks = member_keys(config, stream), []
-    for length in config.test_lengths:
+    keys = member_keys(config, stream)
 
-        def scaled(scale: Array, length: int = length) -> Sampler:
-            return tasks(config, name, context_length=length, scale=scale)
+    def of_length(length: int) -> np.ndarray:
+        scaled = lambda scale: tasks(config, name, context_length=length, scale=scale)  # noqa: E731
+        return 2 * paired_losses(learners, scaled, params, keys, config.risk_tasks, scales)["trained"]
 
-        risks.append(2 * paired_losses(learners, scaled, params, keys, config.risk_tasks, scales)["trained"])
-    return np.stack(risks, axis=1)
+    return np.stack([of_length(length) for length in config.test_lengths], axis=1)
 
 
 def _least_squares(config: Config) -> np.ndarray:
@@ -189,24 +188,21 @@ def _conditional(config: Config, sampler: Sampler, params: dict, keys: Array) ->
     def sums(params: dict, key: Array, tasks: int) -> dict[str, Array]:
         samples = sampler(key, tasks)
         prompt, w = samples.prompt, samples.latent["w"][..., 0]
-        other = jnp.roll(prompt.x_query, 1, axis=0)  # the query of another prompt
-        totals: dict[str, Array] = {}
-        for origin, query in (("own", prompt.x_query), ("other", other)):
-            seen = predictions(params, replace(prompt, x_query=query))[:, 0]
-            parts = w * query
-            y = parts.sum(axis=1)
-            totals |= {f"{origin}_cross": seen @ y, f"{origin}_power": y @ y}
-            if origin == "own":
-                size = jnp.abs(query)[..., None]
-                low, high = (jnp.array(edges)[None, None] for edges in (BINS[:-1], BINS[1:]))
-                inside = ((size >= low) & (size < high)).astype(parts.dtype)
-                summed = {
-                    "cross": seen[:, None] * parts,
-                    "answer": y[:, None] * parts,
-                    "power": parts**2,
-                    "variance": parts**2 * (size[..., 0] / 2**0.5 + 0.5),
-                }
-                totals |= {name: jnp.einsum("bd,bdk->k", value, inside) for name, value in summed.items()}
+        own, other = prompt.x_query, jnp.roll(prompt.x_query, 1, axis=0)  # the query of another prompt
+        seen, other_seen = (predictions(params, replace(prompt, x_query=query))[:, 0] for query in (own, other))
+        parts, size = w * own, jnp.abs(own)[..., None]
+        y, other_y = parts.sum(axis=1), (w * other).sum(axis=1)
+        low, high = (jnp.array(edges)[None, None] for edges in (BINS[:-1], BINS[1:]))
+        inside = ((size >= low) & (size < high)).astype(parts.dtype)
+        summed = {
+            "cross": seen[:, None] * parts,
+            "answer": y[:, None] * parts,
+            "power": parts**2,
+            "variance": parts**2 * (size[..., 0] / 2**0.5 + 0.5),
+        }
+        totals = {"own_cross": seen @ y, "own_power": y @ y}
+        totals |= {"other_cross": other_seen @ other_y, "other_power": other_y @ other_y}
+        totals |= {name: jnp.einsum("bd,bdk->k", value, inside) for name, value in summed.items()}
         return {name: value * (chunk / tasks) for name, value in totals.items()}  # as of a whole chunk
 
     @jax.jit

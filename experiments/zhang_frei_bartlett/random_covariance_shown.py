@@ -1,9 +1,9 @@
 """What ``random_covariance`` claims and shows: functions of its record. Errors are over that of predicting 0."""
 
 import math
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from experiments import panels
 from experiments.statistics import Statistic, of_record, place_of
@@ -211,13 +211,17 @@ def _diagonals(axes: Axes, record: Record) -> None:
                   alpha=0.6, marker=look["marker"], color=look["color"], label=NAMES[name])  # fmt: skip
     low, high = axes.get_xlim()
     axes.plot([low, high], [low, high], **THEORY, label="theory")
-    axes.set(xlabel=r"$\mathrm{E}\lambda_i^2 / \gamma_i$", ylabel=r"learned $A_{ii}$", title="what is learned")
-    axes.legend(ncols=2, **panels.ABOVE)
+    labels = {"xlabel": r"$\mathrm{E}\lambda_i^2 / \gamma_i$", "ylabel": r"learned $A_{ii}$"}
+    panels.described(axes, 2, title="what is learned", **labels)
+
+
+def _fine_lengths(record: Record) -> np.ndarray:
+    lengths = record.config["test_lengths"]
+    return np.geomspace(min(lengths), max(lengths), 60)
 
 
 def _lengths(axes: Axes, record: Record) -> None:
-    config = record.config
-    fine = np.geomspace(min(config["test_lengths"]), max(config["test_lengths"]), 60)
+    config, fine = record.config, _fine_lengths(record)
     for look, name in zip(_LOOKS, config["laws"]):
         points = RISK(record, training=name)[:, :, 0]
         panels.bars(axes, config["test_lengths"], points, NAMES[name], look)
@@ -229,24 +233,20 @@ def _lengths(axes: Axes, record: Record) -> None:
     axes.plot([], [], color="0.4", linewidth=0.8, label=r"$1 - m_2^2 / (m_1 m_3)$")
     least_squares = np.median(LEAST_SQUARES(record), axis=0)
     axes.plot(config["test_lengths"], least_squares, "kx", clip_on=False, label="least squares, Exp(1)")
-    axes.set(ylabel=_ERROR, ylim=(0, None), title="laws of training")
-    _length_axis(axes, config["test_lengths"])
+    _over_lengths(axes, config["test_lengths"], ylim=(0, None), title="laws of training")
 
 
 def _scales(axes: Axes, record: Record) -> None:
-    config = record.config
-    lengths = np.array(config["test_lengths"])
-    fine = np.geomspace(lengths.min(), lengths.max(), 60)
+    config, fine = record.config, _fine_lengths(record)
     shades = viridis(len(config["scales"]))
     for i, c in enumerate(config["scales"]):
         look = {"color": shades[i], "marker": "vDP"[i % 3]}
         points = RISK(record, training="exponential")[:, :, i] / c
-        panels.bars(axes, lengths, points, f"trained, c = {c:g}", look)
+        panels.bars(axes, config["test_lengths"], points, f"trained, c = {c:g}", look)
         axes.plot(fine, [_best_risk(record, "exponential", m, c) for m in fine], **THEORY)
     axes.axhline(1.0, color="0.6", linewidth=0.8, label="predicting 0")
     axes.plot([], [], **THEORY, label="theory")
-    axes.set(ylabel=_ERROR, yscale="log", title="larger variances")
-    _length_axis(axes, lengths)
+    _over_lengths(axes, config["test_lengths"], yscale="log", title="larger variances")
 
 
 def _factor(axes: Axes, record: Record) -> None:
@@ -255,13 +255,11 @@ def _factor(axes: Axes, record: Record) -> None:
     panels.bars(axes, (edges[1:] + edges[:-1]) / 2, factor, "trained", {"color": "black", "marker": "o"})
     axes.plot(fine, expected_variance(fine) / 3, **THEORY, label=r"theory: $(|x_{q,i}|/\sqrt{2} + 1/2)/3$")
     axes.axhline(1 / 3, color="0.4", linestyle="--", linewidth=0.8, label="1/3 as in the paper")
-    axes.set_title("factor of one coordinate")
     axes.set(xlabel=r"$|x_{q,i}|$", ylabel=r"factor of $w_i x_{q,i}$ in the prediction", ylim=(0, None))
-    axes.legend(ncols=2, **panels.ABOVE)
+    panels.described(axes, 2, title="factor of one coordinate")
 
 
-def _length_axis(axes: Axes, lengths: ArrayLike) -> None:
-    axes.set(xlabel="examples in the test prompt M", xscale="log")
-    axes.set_xticks(np.asarray(lengths), [f"{m}" for m in np.asarray(lengths)])
+def _over_lengths(axes: Axes, lengths: list[int], **properties: Any) -> None:
+    panels.described(axes, 2, xlabel="examples in the test prompt M", xscale="log", ylabel=_ERROR, **properties)
+    axes.set_xticks(lengths, [f"{m}" for m in lengths])
     axes.minorticks_off()
-    axes.legend(ncols=2, **panels.ABOVE)

@@ -79,7 +79,7 @@ def trainings(config: Config) -> Table:
     return {
         _stage(name, n): planned(
             dataclasses.replace(config, context_length=n, spectrum=_spectrum(config, name)),
-            keys=member_keys(config, 100 * i + j),
+            member_keys(config, 100 * i + j),
             measured=False,
         )
         for i, name in enumerate(COVARIANCES)
@@ -132,8 +132,8 @@ def _sampled_risks(config: Config, params: dict) -> dict[str, np.ndarray]:
     """(members, lengths) mean squared errors on fresh tasks; ``nonlinear_best``: of the best linear predictor."""
     lam = np.diag(config.spectrum)
     best = jnp.asarray(_best_linear(config)["best_linear_predictor"], jnp.float32)
-    columns: dict[str, list[np.ndarray]] = {"clean": [], "noisy": [], "nonlinear": [], "nonlinear_best": []}
-    keys = member_keys(config, 900)
+    names, by_length = ("clean", "noisy", "nonlinear", "nonlinear_best"), []
+    keys, noises = member_keys(config, 900), jnp.array([0.0, config.label_noise])
 
     def learners(p: dict) -> dict[str, BatchLearner]:
         return {"trained": partial(predictions, p), "best": lambda prompts: (prompts.x_query @ best)[:, None]}
@@ -141,15 +141,13 @@ def _sampled_risks(config: Config, params: dict) -> dict[str, np.ndarray]:
     def linear(length: int) -> Callable[[Any], Sampler]:
         return lambda noise: gaussian_regression(context_length=length, covariance=lam, label_noise=noise)
 
-    noises = jnp.array([0.0, config.label_noise])
     for length in config.test_lengths:
         clean, noisy = paired_losses(learners, linear(length), params, keys, config.eval_tasks, noises)["trained"].T
         labels = partial(curved, sine=jnp.sin)
         nonlinear = always(gaussian_regression(context_length=length, covariance=lam, labels=labels))
         both = paired_losses(learners, nonlinear, params, keys, config.eval_tasks)
-        for name, losses in zip(columns, (clean, noisy, both["trained"], both["best"])):
-            columns[name].append(losses)
-    return {name: 2 * np.stack(values, axis=1) for name, values in columns.items()}
+        by_length.append((clean, noisy, both["trained"], both["best"]))
+    return dict(zip(names, 2 * np.stack(by_length, axis=-1)))
 
 
 def _predicted_risks(config: Config) -> dict[str, np.ndarray]:

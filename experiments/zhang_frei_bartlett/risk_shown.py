@@ -15,6 +15,7 @@ from icl_lab.theory import error_floor_bound, optimum, risk
 DASHES = ("-", "--", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v")
 THIN = THEORY | {"linewidth": 1.0}
+_TEST, _TRAIN = "test length M (examples)", "training length N (examples)"
 LABELS = {"identity": "identity covariance", "spectrum": "unequal eigenvalues"}
 
 
@@ -188,7 +189,7 @@ def _risks(record: Record) -> Figure:
         for i, n in enumerate(train):
             _points(axes, test, RISK(record, covariance=name)[:, i], i, len(train), f"N = {n}")
             axes.plot(test, CLOSED(record, covariance=name)[i], **THIN, label="theory" if i == len(train) - 1 else None)
-        _logarithmic(axes, test, "test length M (examples)", "risk (mean squared error)", 3, LABELS[name])
+        _logarithmic(axes, test, _TEST, "risk (mean squared error)", 3, LABELS[name])
     return figure
 
 
@@ -202,23 +203,14 @@ def _rates(record: Record) -> Figure:
     _points(context, test, np.where(excess > 0, excess, np.nan), 0, 2, f"trained at N = {train[n]}, sampled")
     predicted = PREDICTED(record, labels="clean") - CLOSED_FLOOR(record, covariance="spectrum")[n]
     context.plot(test, predicted, **THIN, label="theory: c/M")
-    _logarithmic(
-        context,
-        test,
-        "test length M (examples)",
-        "risk above its floor (MSE)",
-        1,
-        f"over its floor, {LABELS['spectrum']}",
-    )
+    _logarithmic(context, test, _TEST, "risk above its floor (MSE)", 1, f"over its floor, {LABELS['spectrum']}")
     for i, name in enumerate(COVARIANCES):
         _points(floor, train, FLOOR(record, covariance=name), i, 2, LABELS[name])
         floor.plot(train, CLOSED_FLOOR(record, covariance=name), **THIN, label=None if i else "theory")
     spectrum = np.diag(config["spectrum"])
     bound = [error_floor_bound(spectrum, int(n)) for n in train]
     floor.plot(train, bound, color="0.5", label=r"bound $\eta$, unequal eigenvalues")
-    _logarithmic(
-        floor, train, "training length N (examples)", r"floor, $M\to\infty$ (MSE)", 2, "endless prompts", (1, 3)
-    )
+    _logarithmic(floor, train, _TRAIN, r"floor, $M\to\infty$ (MSE)", 2, "endless prompts", (1, 3))
     shared = [m for m in test if m in train]
     for i, m in enumerate(shared):
         at = list(test).index(m)
@@ -226,7 +218,7 @@ def _rates(record: Record) -> Figure:
         _points(fixed, train, RISK(record, covariance="identity")[:, :, at] / best, i, len(shared), f"M = {m}")
         fixed.plot(train, CLOSED(record, covariance="identity")[:, at] / best, **THIN, label=None if i else "theory")
     marks, about = (1, 1.2, 1.5, 2, 3, 4, 6), f"best length, {LABELS['identity']}"
-    _logarithmic(fixed, train, "training length N (examples)", "risk / least over N", 3, about, marks)
+    _logarithmic(fixed, train, _TRAIN, "risk / least over N", 3, about, marks)
     return figure
 
 
@@ -244,7 +236,7 @@ def _labels(record: Record) -> Figure:
     curve.axhline(record.metrics["best_linear_risk"], color="0.5", linestyle="--", label="best linear predictor")
     about = f"trained at N = {config['context_length']}, clean linear labels"
     for axes in (linear, curve):
-        _logarithmic(axes, test, "test length M (examples)", "risk (mean squared error)", 2, about)
+        _logarithmic(axes, test, _TEST, "risk (mean squared error)", 2, about)
     return figure
 
 

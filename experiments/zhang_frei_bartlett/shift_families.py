@@ -14,13 +14,7 @@ import numpy as np
 
 from experiments.zhang_frei_bartlett.common import Setting
 from icl_lab.lab import setting
-from icl_lab.prompts import (
-    Sampler,
-    context_in_an_orthant,
-    gaussian_regression,
-    in_a_subspace,
-    with_orthogonal_query,
-)
+from icl_lab.prompts import Sampler, context_in_an_orthant, gaussian_regression, in_a_subspace, with_orthogonal_query
 from icl_lab.theory import orthant_risk, orthogonal_query_prediction, risk, subspace_risk
 
 TRAININGS = {
@@ -78,12 +72,12 @@ def moments(config: Config, family: str, point: float) -> tuple[np.ndarray, np.n
     lam, one = np.diag(config.spectrum), np.eye(len(config.spectrum))
     along = np.diag((np.arange(len(lam)) == point).astype(float))
     by_family = {
-        "inputs": lambda: (point**2 * lam, point**2 * lam, one),
-        "weights": lambda: (lam, lam, point**2 * one),
-        "query": lambda: (lam, along, one),
-        "task": lambda: (lam, lam, along),
+        "inputs": (point**2 * lam, point**2 * lam, one),
+        "weights": (lam, lam, point**2 * one),
+        "query": (lam, along, one),
+        "task": (lam, lam, along),
     }
-    return by_family[family]()
+    return by_family[family]
 
 
 def sampler_over_lengths(config: Config, family: str, length: int) -> Sampler:
@@ -103,9 +97,9 @@ def power(config: Config, family: str, point: float) -> float:
     if family not in OVER_LENGTHS:
         _, query, task = moments(config, family, point)
         return float((query * task).sum())
-    size = len(config.spectrum)
-    powers = {"orthants": sum(config.spectrum), "subspace": config.subspace_size, "rescaled": size}
-    return float(powers.get(family, size - point))
+    size, k = len(config.spectrum), config.subspace_size
+    powers = {"orthants": sum(config.spectrum), "subspace": k, "rescaled": size, "orthogonal": size - point}
+    return float(powers[family])
 
 
 def closed_form(config: Config, family: str, point: float, a: np.ndarray) -> float:

@@ -66,7 +66,7 @@ ERROR = quantity(
 def trainings(config: Config) -> Table:
     """The same layer on both covariances."""
     return {
-        training: planned(shift.training_config(config, training), keys=member_keys(config, stream))
+        training: planned(shift.training_config(config, training), member_keys(config, stream))
         for stream, training in enumerate(TRAININGS)
     }
 
@@ -101,11 +101,8 @@ def _errors(
     tasks: int,
 ) -> dict[str, np.ndarray]:
     """(M, points) errors of ``params -> learner`` on the prompts of each family, over that of predicting 0."""
-    losses: dict[str, np.ndarray] = {}
     learners = lambda params: {"it": learner(params)}  # noqa: E731
-    gaussian = [
-        (family, point) for family in families if family not in OVER_LENGTHS for point in points(config, family)
-    ]
+    gaussian = [(name, point) for name in families if name not in OVER_LENGTHS for point in points(config, name)]
     stacks = [jnp.asarray(np.stack(kind)) for kind in zip(*(shift.moments(config, *where) for where in gaussian))]
 
     def shifted(index: Array) -> Sampler:
@@ -113,20 +110,19 @@ def _errors(
         n = config.context_length
         return gaussian_regression(context_length=n, covariance=covariance, query_covariance=query, task_moment=task)
 
-    if gaussian:  # all points in one program
-        joint = paired_losses(learners, shifted, params, keys, tasks, np.arange(len(gaussian)))["it"]
-        for family in dict(gaussian):
-            losses[family] = joint[:, [name == family for name, _ in gaussian]]
-    for family in (family for family in families if family in OVER_LENGTHS):
-        objective, columns = _square if family == "orthogonal" else squared_error, []
-        for length in points(config, family):
-            over = always(shift.sampler_over_lengths(config, family, int(length)))
-            columns.append(paired_losses(learners, over, params, keys, tasks, objective=objective)["it"])
-        losses[family] = np.stack(columns, axis=1)
-    powers = {
-        family: np.array([shift.power(config, family, point) for point in points(config, family)]) for family in losses
-    }
-    return {family: 2 * values / powers[family] for family, values in losses.items()}
+    # all points of these in one program
+    joint = paired_losses(learners, shifted, params, keys, tasks, np.arange(len(gaussian)))["it"]
+    errors = {}
+    for family in families:
+        if family in OVER_LENGTHS:
+            objective = _square if family == "orthogonal" else squared_error
+            samplers = [always(shift.sampler_over_lengths(config, family, int(m))) for m in points(config, family)]
+            columns = [paired_losses(learners, one, params, keys, tasks, objective=objective) for one in samplers]
+            losses = np.stack([column["it"] for column in columns], axis=1)
+        else:
+            losses = joint[:, [name == family for name, _ in gaussian]]
+        errors[family] = 2 * losses / np.array([shift.power(config, family, point) for point in points(config, family)])
+    return errors
 
 
 def _square(values: Array, _: Sample) -> Array:

@@ -1,18 +1,14 @@
 """What ``shifts`` claims and shows: functions of its record. Errors are over that of predicting 0."""
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from experiments import panels
-from experiments.statistics import Statistic, of_record
-from experiments.zhang_frei_bartlett.shift_families import (
-    OVER_LENGTHS,
-    TRAININGS,
-    Config,
-    closed_form,
-    points,
-    training_config,
-)
+from experiments.statistics import Statistic, last, of_record
+from experiments.zhang_frei_bartlett import shift_families as shift
+from experiments.zhang_frei_bartlett.shift_families import OVER_LENGTHS, TRAININGS, Config, points
 from experiments.zhang_frei_bartlett.shifts import ERROR, PRODUCT
 from icl_lab.claims import Quick
 from icl_lab.lab import Claim, Record, claims_of, from_json
@@ -25,9 +21,12 @@ _PROMPT = "examples in the test prompt M"
 _SPECTRUM = {"color": "#0072B2", "marker": "o"}
 _ISOTROPIC = {"color": "#D55E00", "marker": "s"}
 _OTHER = {"color": "#009E73", "marker": "^"}
-_TRAINED = {"spectrum": "anisotropic", "isotropic": "isotropic"}
-_WEIGHTS = {"color": "#CC79A7", "marker": "D"}
-_RESCALED = {"color": "#E69F00", "marker": "v"}
+_TRAINED = {
+    "spectrum": _SPECTRUM | {"label": "trained on anisotropic inputs"},
+    "isotropic": _ISOTROPIC | {"label": "trained on isotropic inputs"},
+}
+_WEIGHTS = {"color": "#CC79A7", "marker": "D", "label": "weights"}
+_RESCALED = {"color": "#E69F00", "marker": "v", "label": "rescaled"}
 _PUBLISHED = {  # Garg et al. 2022: M and the error of a 12-layer GPT-2 at D = 20
     "training distribution": ((20, 40), (0.02, 0.0006)),
     "orthants": ((20, 40), (0.062, 0.004)),
@@ -49,20 +48,23 @@ def _sampled(training: str, family: str) -> Statistic:
 @of_record
 def _predicted(record: Record, training: str, family: str) -> np.ndarray:
     """(M,) the network's error over the closed form of the best A, averaged over the points."""
-    config = training_config(from_json(Config, record.config), training)
+    config = _setting(record, training)
+    return (_error(training, family)(record) / _best(config, family, points(config, family))).mean(axis=1)
+
+
+def _setting(record: Record, training: str) -> Config:
+    return shift.training_config(from_json(Config, record.config), training)
+
+
+def _best(config: Config, family: str, where: Iterable[float]) -> np.ndarray:
+    """The closed form of the best A for a training, at each of these points."""
     best = optimum(np.diag(config.spectrum), config.context_length)
-    exact = np.array([closed_form(config, family, point, best) for point in points(config, family)])
-    return (_error(training, family)(record) / exact).mean(axis=1)
+    return np.array([shift.closed_form(config, family, point, best) for point in where])
 
 
 def _mean(*where: str) -> Statistic:
     """(M,) mean over the points of a family; ``where`` as ``_error`` takes it."""
     return lambda record: _error(*where)(record).mean(axis=1)
-
-
-def _last(*where: str) -> Statistic:
-    """(M,) the last point of a family: its largest scale, its longest prompt."""
-    return lambda record: _error(*where)(record)[:, -1]
 
 
 def _spread(*where: str) -> Statistic:
@@ -87,7 +89,7 @@ def _over_own_prompts(record: Record, *where: str) -> np.ndarray:
     """(M,) error on the longest prompts over that of the best isotropic layer on the prompts of its training."""
     config = record.config
     training_risk = isotropic_risk(len(config["spectrum"]), config["context_length"], config["test_lengths"][-1])
-    return _last(*where)(record) / training_risk
+    return last(_error(*where))(record) / training_risk
 
 
 _PAPER = "Zhang, Frei & Bartlett 2023, section 4.2 (closed form: this lab)"
@@ -155,7 +157,8 @@ CLAIMS = (
     ),
     claim(
         "inputs_fail", "With the largest inputs the layer is worse than predicting 0 (control: least squares).",
-        _last("isotropic", "inputs"), at_least=1.0, where=_GARG, control=_last("isotropic", "inputs", "least_squares"),
+        last(_error("isotropic", "inputs")), at_least=1.0, where=_GARG,
+        control=last(_error("isotropic", "inputs", "least_squares")),
         published=("inputs times 3: 0.58", "Garg et al., GPT-2"),
         reason="the closed form is 49 at c = 3", headline=3,
         quick=Quick(0.0, "a bound without slack; the closed form is 49"),
@@ -166,7 +169,7 @@ CLAIMS = (
         "(control: least squares, over that of predicting 0).",
         _over_own_prompts("isotropic", "orthants"), at_least=10.0, tolerance=1.0, where=_GARG,
         published=("orthants 0.004 (ratio 7)", "Garg et al., GPT-2"),
-        control=_last("isotropic", "orthants", "least_squares"), reason="the closed form is 10.7; within 10 %",
+        control=last(_error("isotropic", "orthants", "least_squares")), reason="the closed form is 10.7; within 10 %",
     ),
     claim(
         "subspace_is_easier",
@@ -180,8 +183,9 @@ CLAIMS = (
         "rescaled_subspace_fails",
         "With inputs rescaled to their former mean square, as in the code of Garg et al., it is not tolerated: half "
         "the error of predicting 0 or more (control: least squares).",
-        _last("isotropic", "rescaled"), at_least=0.5, where=_GARG,
-        control=_last("isotropic", "rescaled", "least_squares"), reason="the closed form is .99 on the longest prompts",
+        last(_error("isotropic", "rescaled")), at_least=0.5, where=_GARG,
+        control=last(_error("isotropic", "rescaled", "least_squares")),
+        reason="the closed form is .99 on the longest prompts",
     ),
     claim(
         "orthogonal_isotropic",
@@ -203,22 +207,19 @@ def figures(record: Record) -> dict[str, Figure]:
     """One panel a family, and the best layer beside the transformer of Garg et al."""
     figure, ((inputs, along, orthants), (subspace, orthogonal, published)) = axes_grid(3, 2)
     config = from_json(Config, record.config)
-    for training, look in (("spectrum", _SPECTRUM), ("isotropic", _ISOTROPIC)):
-        label = f"trained on {_TRAINED[training]} inputs"
-        _family(inputs, record, training, "inputs", look, label, fine=_scales(config.input_scales))
-        _family(orthants, record, training, "orthants", look, label, fine=_lengths(config))
-        _family(orthogonal, record, training, "orthogonal", look, label)
-        if training == "isotropic":
-            _family(subspace, record, training, "subspace", look, label, fine=_lengths(config))
-        else:
-            _family(along, record, training, "query", look, label, at=config.spectrum)
-    _family(inputs, record, "spectrum", "weights", _WEIGHTS, "weights", fine=_scales(config.weight_scales))
-    _family(subspace, record, "isotropic", "rescaled", _RESCALED, "rescaled", fine=_lengths(config))
-    _family(along, record, "spectrum", "task", _OTHER, "task, not query", at=config.spectrum)
-    _least_squares(inputs, record, "inputs", config.input_scales)
-    _least_squares(orthants, record, "orthants", config.test_lengths)
-    _least_squares(subspace, record, "subspace", config.test_lengths)
-    _least_squares(orthogonal, record, "orthogonal", points(config, "orthogonal"))
+    for training, look in _TRAINED.items():
+        _family(inputs, record, training, "inputs", look)
+        _family(orthants, record, training, "orthants", look)
+        _family(orthogonal, record, training, "orthogonal", look)
+    _family(inputs, record, "spectrum", "weights", _WEIGHTS)
+    _family(along, record, "spectrum", "query", _TRAINED["spectrum"])
+    _family(along, record, "spectrum", "task", _OTHER | {"label": "task, not query"})
+    _family(subspace, record, "isotropic", "subspace", _TRAINED["isotropic"])
+    _family(subspace, record, "isotropic", "rescaled", _RESCALED)
+    over = {"inputs": inputs, "orthants": orthants, "subspace": subspace, "orthogonal": orthogonal}
+    for family, axes in over.items():
+        medians = np.median(_error("isotropic", family, "least_squares")(record), axis=0)
+        axes.plot(points(config, family), medians, "kx", clip_on=False, label="least squares")
     inputs.set(xlabel="factor c", ylabel=_ERROR, xscale="log", title="scaled inputs, or weights")
     inputs.set_yscale("symlog", linthresh=1)
     inputs.set_xticks(config.input_scales, [f"{c:.2g}" for c in config.input_scales])
@@ -234,34 +235,20 @@ def figures(record: Record) -> dict[str, Figure]:
     _published(published)
     for axes in (inputs, along, orthants, subspace, orthogonal):
         axes.plot([], [], **THEORY, label="theory")
-        axes.legend(ncols=2, **panels.ABOVE)
+        panels.described(axes, 2)
     return {"shifts": figure}
 
 
-def _family(
-    axes: Axes, record: Record, training: str, family: str, look: dict, label: str, *, at=None, fine=None
-) -> None:
+def _family(axes: Axes, record: Record, training: str, family: str, look: dict) -> None:
     """Members as median with bars from the 10th to the 90th percentile, the best layer's closed form as a line."""
-    config = training_config(from_json(Config, record.config), training)
-    best = optimum(np.diag(config.spectrum), config.context_length)
-    where = np.array(points(config, family), float)
-    x = where if at is None else np.asarray(at)
-    panels.bars(axes, x, _error(training, family)(record), label, look)
-    line = where if fine is None else fine
-    axes.plot(x if fine is None else fine, [closed_form(config, family, point, best) for point in line], **THEORY)
-
-
-def _scales(scales: ArrayLike) -> np.ndarray:
-    return np.geomspace(np.min(scales), np.max(scales), 60)
-
-
-def _lengths(config: Config) -> np.ndarray:
-    return np.geomspace(min(config.test_lengths), max(config.test_lengths), 60)
-
-
-def _least_squares(axes: Axes, record: Record, family: str, x: ArrayLike) -> None:
-    medians = np.median(_error("isotropic", family, "least_squares")(record), axis=0)
-    axes.plot(np.asarray(x), medians, "kx", clip_on=False, label="least squares")
+    config = _setting(record, training)
+    at = x = line = np.array(points(config, family), float)
+    if family in ("query", "task"):  # over the eigenvalues that their points number
+        x = line = np.array(config.spectrum)
+    elif family != "orthogonal":  # whose closed form is one of whole numbers
+        at = line = np.geomspace(min(at), max(at), 60)
+    panels.bars(axes, x, _error(training, family)(record), look["label"], look)
+    axes.plot(line, _best(config, family, at), **THEORY)
 
 
 def _published(axes: Axes) -> None:
@@ -280,5 +267,5 @@ def _published(axes: Axes) -> None:
         axes.plot(lengths, np.asarray(line), color=look["color"], linestyle=dash, label=name)
         axes.plot(*_PUBLISHED[name], linestyle="", color=look["color"], marker=look["marker"])
     axes.plot([], [], "ko", label="points: GPT-2, published")
-    axes.set(xlabel="examples M = N, D = 20", ylabel=_ERROR, yscale="log", title="lines: best linear layer")
-    axes.legend(ncols=2, **panels.ABOVE)
+    about = {"yscale": "log", "title": "lines: best linear layer"}
+    panels.described(axes, 2, xlabel="examples M = N, D = 20", ylabel=_ERROR, **about)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from experiments.onsets import crossing
 from experiments.settings import Members
 from icl_lab import theory
 from icl_lab.lab import Experiment, main, setting
@@ -123,7 +124,7 @@ def _separate(config: Config) -> dict[str, np.ndarray]:
     value, key, query = (flow.path[name] for name in ("value", "key", "query"))
     g = np.diag(theory.gamma(covariance, n))
     shares = value[..., None] * key[..., 0, :] * query[..., 0, :] * g  # (M, S, H, D) share of a component in a head
-    learned = shares.sum(axis=2)
+    learned = np.moveaxis(shares.sum(axis=2), 1, 2)  # (M, D, S)
     halves = _crossing(times, learned - 0.5)
     order = np.argsort(halves, axis=1)
     levels = theory.staircase_levels(covariance, n)
@@ -168,14 +169,9 @@ def _regrowth(times: np.ndarray, flow: theory.Flow, after: np.ndarray, until: fl
 
 
 def _crossing(times: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """(M, ...) first time at which values (M, S, ...) are above 0, between samples linearly; NaN where never."""
-    above = values > 0
-    after = np.maximum(above.argmax(axis=1), 1)
-    at = lambda index: np.take_along_axis(values, index[:, None], axis=1)[:, 0]  # noqa: E731
-    low, high = at(after - 1), at(after)
-    share = -low / np.where(high > low, high - low, 1.0)
-    crossings = times[after - 1] + np.clip(share, 0, 1) * (times[after] - times[after - 1])
-    return np.where(above.any(axis=1), crossings, np.nan)
+    """(...) first time at which values (..., S) reach 0, between samples linearly; NaN where never."""
+    found = crossing(values, times, 0.0)
+    return np.where(np.isfinite(found), found, np.nan)
 
 
 def _merged(config: Config) -> dict[str, np.ndarray]:
@@ -185,16 +181,15 @@ def _merged(config: Config) -> dict[str, np.ndarray]:
     rng = np.random.default_rng((config.seed, 2))
     unit = {"u": rng.standard_normal((members, heads)), "u11": rng.standard_normal((members, heads, size, size))}
     best, zero = (theory.principal_components_loss(covariance, n, m) for m in (size, 0))
-    by_scale: dict[str, list[np.ndarray]] = {"loss": [], "halves": [], "regrowth": []}
+    by_scale = []
     times = np.linspace(0, config.horizon / 100, config.samples + 1)[1:]
     for w in config.merged_scales:
         start = {name: w * value for name, value in unit.items()}
         flow = theory.gradient_flow(start, covariance, n, times, atol=1e-4 * w)
-        by_scale["loss"].append(flow.loss[:, DRAWN])
         halves = _crossing(times, (zero + best) / 2 - flow.loss)
-        by_scale["halves"].append(halves)
-        by_scale["regrowth"].append(_regrowth(times, flow, halves, best + 1e-3 * (zero - best)))
-    return {"times": times[DRAWN]} | {name: np.stack(values, axis=1) for name, values in by_scale.items()}
+        regrowth = _regrowth(times, flow, halves, best + 1e-3 * (zero - best))
+        by_scale.append({"loss": flow.loss[:, DRAWN], "halves": halves, "regrowth": regrowth})
+    return {"times": times[DRAWN]} | {name: np.stack([one[name] for one in by_scale], axis=1) for name in by_scale[0]}
 
 
 def _of_rank(config: Config, rank: int, covariance: np.ndarray) -> np.ndarray:

@@ -174,9 +174,7 @@ def _merged(axes: Axes, record: Record) -> None:
         band(axes, binary.MERGED_TIMES(record), binary.MERGED_LOSS(record)[:, i], **look)
     axes.axhline(binary.LEVELS(record)[-1], **THEORY, linewidth=0.9, label="optimum")
     axes.set_xlim(0, 2.5 * np.nanmax(binary.MERGED(record, of="halves")))
-    axes.set_xlabel("flow time")
-    axes.set_ylabel("loss")
-    described(axes, title="merged keys and queries")
+    described(axes, title="merged keys and queries", xlabel="flow time", ylabel="loss")
 
 
 def _halves(axes: Axes, record: Record) -> None:
@@ -188,11 +186,8 @@ def _halves(axes: Axes, record: Record) -> None:
         axes.plot(predicted[:, stage], halves[:, stage], linestyle="", alpha=0.7, **look)
     ends = np.array([np.nanmin(halves), np.nanmax(halves)])
     axes.plot(ends, ends, **THEORY, label="equal")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("predicted from the initial weights")
-    axes.set_ylabel("time of half a component")
-    described(axes, title="components in order of learning")
+    axes.set(xlabel="predicted from the initial weights", ylabel="time of half a component")
+    described(axes, xscale="log", yscale="log", title="components in order of learning")
 
 
 def _escape(axes: Axes, record: Record) -> None:

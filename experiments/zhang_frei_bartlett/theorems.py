@@ -86,13 +86,12 @@ def _flows(config: Config, thetas: np.ndarray) -> dict[str, np.ndarray]:
     product = flow.end["u"][:, None, None] * flow.end["u11"]
     gap = np.abs(product - theory.optimum(lam, n)).max((1, 2)).reshape(len(scales), members).T
     first = np.where(excess[:, 0] > 1e-10 * best, excess[:, 0], np.nan)  # below it rounding
-    constants = [theory.pl_constant(lam, n, scales[0], theta) for theta in thetas]
     return {
         "times": times,
         "excess": np.maximum(excess, 1e-16) / best,
         "gap": gap,
         "steepness": flow.gradient[:members] ** 2 / first,
-        "constant": np.array(constants),
+        "constant": np.array([theory.pl_constant(lam, n, scales[0], theta) for theta in thetas]),
         "slowest": curvatures(optimum_moments(lam, n), theory.flow_limit(lam, n)[0])[1:].min()[None],
     }
 
@@ -107,10 +106,9 @@ def _form(config: Config) -> dict[str, np.ndarray]:
             u = np.asarray(jax.random.normal(jax.random.fold_in(key, 1), (d + 1, d + 1)), np.float64)
             weights = linear_attention_weights(u[:d, :d], u[d, d], u[:d, d], u[d, :d])
             predicted = float(learner(NETWORK, weights, LAYOUT)(prompt)[0])
-            x, y, query = (np.asarray(part, np.float64) for part in (prompt.x, prompt.y, prompt.x_query))
-            e = np.concatenate([np.column_stack([x, y]), np.append(query, 0.0)[None]])
+            e = np.asarray(LAYOUT.encode(prompt), np.float64)
             across = np.zeros((d + 1, d + 1))
-            across[d, :d] = across[:d, d] = query
+            across[d, :d] = across[:d, d] = prompt.x_query
             h = np.kron(across, e.T @ e / config.context_length) / 2
             vector = u.T.ravel()  # column after column
             pairs.append((abs(vector @ h @ vector - predicted) / abs(predicted), np.linalg.eigvalsh(h)))

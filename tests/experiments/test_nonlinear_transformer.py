@@ -50,9 +50,9 @@ def test_random_covariance_has_the_moments_of_exp_1_for_each_task_and_identity_n
 
 
 def test_the_curriculum_starts_small_and_ends_at_the_whole():
-    config = dataclasses.replace(PRESETS["paper"], start_dimension=5, start_points=11, curriculum_every=2000)
+    schedule = trainings(dataclasses.replace(PRESETS["paper"], only="40_with"))["40_with"].schedule
     whole = {"random": True, "dimension": 20, "points": 41}
-    at = lambda step: {k: int(v) for k, v in prefixes.curriculum(config)(whole, jnp.asarray(step)).items()}  # noqa: E731
+    at = lambda step: {k: int(v) for k, v in schedule(whole, jnp.asarray(step)).items()}  # noqa: E731
     assert at(1999) == {"random": 1, "dimension": 5, "points": 11}
     assert at(2000) == {"random": 1, "dimension": 6, "points": 13}
     assert at(30_000) == at(10**6) == {"random": 1, "dimension": 20, "points": 41}
@@ -67,9 +67,9 @@ def test_only_the_first_points_count():
 @pytest.mark.parametrize("preset", ["quick", "lab", "paper"])
 def test_the_curriculum_ends_inside_the_run(preset):
     config = PRESETS[preset]
-    last = prefixes.curriculum(config)({"dimension": 10**6, "points": 10**6}, jnp.asarray(config.steps // 2))
-    assert last["dimension"] >= config.input_size
-    assert last["points"] >= max(config.lengths) + 1
+    for stage, (length, *_) in chosen(config).items():
+        last = trainings(config)[stage].schedule({}, jnp.asarray(config.steps // 2))
+        assert (last["dimension"], last["points"]) == (config.input_size, length + 1)
 
 
 def test_least_squares_is_exact_from_d_examples_and_leaves_what_it_has_not_seen_before():
