@@ -96,7 +96,7 @@ def of_network(key: Array, networks: Networks, config: Config) -> dict[str, np.n
             for whole, alone in zip(task.in_context, task.zero_shot[:, 1:])
         ]
         over = stacked(metrics)
-        tuned = _finetuning_terms(
+        tuned = finetuning_terms(
             networks.module, networks.params, task.examples, task.example_lengths, config.learning_rate
         )
         by_task.append(
@@ -104,9 +104,6 @@ def of_network(key: Array, networks: Networks, config: Config) -> dict[str, np.n
             | {name: np.asarray(values) for name, values in tuned.items()}
         )
     return stacked(by_task)
-
-
-_finetuning_terms = jax.jit(finetuning_terms, static_argnums=0)
 
 
 EXPERIMENT = Experiment(

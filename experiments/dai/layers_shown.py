@@ -7,12 +7,12 @@ from functools import partial
 
 import numpy as np
 
+from experiments.dai.analysis import present_mean
 from experiments.dai.by_encoding import (
     Values,
     claims_by_encoding,
     gate_of,
     learned,
-    network_means,
     of_encoding,
     of_networks,
 )
@@ -27,9 +27,7 @@ from icl_lab.lab.style import Axes, Figure, panels
 
 def layer_means(values: np.ndarray) -> np.ndarray:
     """(M, 6, I, L) -> (M, L) means over tasks and questions."""
-    by_layer = np.moveaxis(values, -1, 1)
-    members, layers = by_layer.shape[:2]
-    return network_means(by_layer.reshape(members * layers, by_layer[:1, :1].size)).reshape(members, layers)
+    return present_mean(values, (1, 2))
 
 
 def _slope(quantity: Quantity, first: int = 0) -> Values:

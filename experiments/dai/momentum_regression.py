@@ -112,7 +112,7 @@ VALUES_NORM = quantity("{part}/values_norm", "mixer", "member", **JOINT)
 
 def trainings(config: Config) -> Table:
     """One training for each part; members of one number share start, tasks and evaluation whatever their mixer."""
-    return {name: _planned(config, name, _part(config, name)) for name in PARTS if name in config.only}
+    return {name: _planned(config, name) for name in PARTS if name in config.only}
 
 
 class Part(NamedTuple):
@@ -150,7 +150,8 @@ def _part(config: Config, name: str) -> Part:
     )  # fmt: skip
 
 
-def _planned(config: Config, name: str, part: Part) -> Training:
+def _planned(config: Config, name: str) -> Training:
+    part = _part(config, name)
     network, draw = part.network, _sampler(config, part.network.input_size)
     keys = mixers.paired_keys(config, config.mixers, PARTS.index(name))
 
