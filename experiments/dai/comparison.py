@@ -14,7 +14,6 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from numpy.typing import ArrayLike
 
 from experiments.dai import analysis, controls
 from experiments.dai.analysis import Chosen, Subject, present_mean, right
@@ -124,7 +123,7 @@ def carried(subject: Subject, reading: Reading, task: EncodedTask) -> dict[str, 
 
     before = scores(base)
 
-    def gained(change: ArrayLike, chosen: np.ndarray) -> np.ndarray:
+    def gained(change: Any, chosen: Any) -> np.ndarray:
         return scores(subject.read(None, task, "zero_shot", Patch(base.output + change, chosen))) - before
 
     changes = {name: getattr(reading, name).output - base.output for name in ("in_context", "finetuned")}

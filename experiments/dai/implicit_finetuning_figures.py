@@ -110,11 +110,9 @@ def _demonstrations(record: Record, schemes: list[str]) -> Figure:
                 curves = binary.CURVE(record, positions=encoding, learner=name)[:, t]
                 if passed.any():
                     band(at, counts, curves[passed], **SETTINGS[name])
-                if (~passed).any():
-                    label = "fails the gate" if name == "in_context" else None
-                    color = SETTINGS[name]["color"]
-                    at.plot(counts, curves[~passed].T, color=color, linewidth=0.4, label=None)
-                    at.plot([], [], color=color, linewidth=0.4, label=label)
+                failing = at.plot(counts, curves[~passed].T, color=SETTINGS[name]["color"], linewidth=0.4)
+                if failing and name == "in_context":
+                    failing[0].set_label("fails the gate")
             for name, dash, label in LEVELS:
                 mean = ACCURACY(record, positions=encoding, learner=name)[:, t].mean()
                 at.axhline(mean, color="0.3", linestyle=dash, linewidth=0.8, label=label)

@@ -120,20 +120,19 @@ def figures(record: Record) -> dict[str, Figure]:
         curves(row[0], record, STEPS(record), CURVE(record, task=task, metric="accuracy"))
         row[0].axhline(ACQUIRED, color="0.6", linewidth=0.8)
         described(row[0], 2, xlabel="training step", ylabel="accuracy", title=TITLES[task], ylim=(0, 1.02))
-        _members(row[1], record, times(record, task) * STEPS(record)[-1], f"steps to accuracy {ACQUIRED:g}")
-        row[1].set_title("when it is learned")
+        when = times(record, task) * STEPS(record)[-1]
+        _members(row[1], record, when, f"steps to accuracy {ACQUIRED:g}", "when it is learned")
         harder = "longer strings" if task == "strings" else "twice the words"
-        _members(row[2], record, CURVE(record, task=task, metric="harder")[..., -1], "last accuracy")
-        row[2].set_title(harder)
+        _members(row[2], record, CURVE(record, task=task, metric="harder")[..., -1], "last accuracy", harder)
     return {"icl": figure}
 
 
-def _members(axes: Axes, record: Record, values: np.ndarray, ylabel: str) -> None:
+def _members(axes: Axes, record: Record, values: np.ndarray, ylabel: str, title: str) -> None:
     """(V, M) values by mixer: every member, lines join members of one number, and their median."""
     axes.plot(range(len(values)), values, color="0.75", linewidth=0.6, zorder=1)
     for i, members in enumerate(values):
         axes.plot(np.full(members.size, i), members, linestyle="", marker="o", color="#0072B2", alpha=0.5, markersize=3)
     axes.plot(range(len(values)), np.median(values, axis=1), linestyle="", marker="_", markersize=14, color="black")
     name_ticks(axes, record.config["mixers"])
-    axes.set_ylabel(ylabel)
+    axes.set(ylabel=ylabel, title=title)
     axes.set_ylim(bottom=0)

@@ -5,6 +5,7 @@ And what is read off them: the gap between momentum and vanilla, its limit, and 
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,9 @@ from icl_lab.lab.intervals import t_interval
 from icl_lab.lab.style import SPARSE, THEORY, Axes, Figure, band
 
 LENGTHS = ("T/4", "T/2", "T")
-THREE = tuple({"color": tone, "marker": mark} for tone, mark in zip(("#0072B2", "#D55E00", "#000000"), "os^"))
+THREE: tuple[dict[str, Any], ...] = tuple(
+    {"color": tone, "marker": mark} for tone, mark in zip(("#0072B2", "#D55E00", "#000000"), "os^")
+)
 """Looks of three context lengths, or layers."""
 
 

@@ -80,8 +80,8 @@ def _penalty(axes: Axes, record: Record) -> None:
         axes.plot(predicted, observed, **look | {"linestyle": "", "label": None})
     top = 1.1 * max(float(theory.max()), float(measured.max()))
     axes.plot([0, top], [0, top], **THEORY, label="theory")
-    labels = {"xlabel": "added to the loss, closed form", "ylabel": "added to the loss, measured"}
-    described(axes, title="what a mixer adds to the loss", **labels)
+    described(axes, title="what a mixer adds to the loss",
+              xlabel="added to the loss, closed form", ylabel="added to the loss, measured")  # fmt: skip
 
 
 def _distances(axes: Axes, record: Record) -> None:
@@ -101,8 +101,8 @@ def _distances(axes: Axes, record: Record) -> None:
         bars(axes, at, distances[[mixers.index(mixer) for mixer in shown]].T, look["label"], look)
     axes.set_xticks(range(len(shown)), ["0" if name == "vanilla" else f"{eta_of(name):g}" for name in shown])
     axes.set_ylim(bottom=0)
-    labels = {"xlabel": r"momentum $\eta$ of the layer", "ylabel": "difference of sensitivities"}
-    described(axes, 2, title="distance from algorithms", **labels)
+    described(axes, 2, title="distance from algorithms",
+              xlabel=r"momentum $\eta$ of the layer", ylabel="difference of sensitivities")  # fmt: skip
 
 
 def _coefficient(axes: Axes, record: Record) -> None:
@@ -117,8 +117,8 @@ def _coefficient(axes: Axes, record: Record) -> None:
                 look = {"color": colour, "linestyle": dashes[layer % len(dashes)], "label": where}
                 gone = left(record, part, name)
                 band(axes, STEPS(record, part=part), curves[gone if gone.any() else ~gone, :, layer], None, **look)
-    labels = {"xlabel": "training step", "ylabel": r"learned coefficient $\eta$"}
-    described(axes, 1, title="learned coefficients", ylim=(0, 1), **labels)
+    described(axes, 1, title="learned coefficients", ylim=(0, 1),
+              xlabel="training step", ylabel=r"learned coefficient $\eta$")  # fmt: skip
 
 
 def _copying(axes: Axes, record: Record) -> None:

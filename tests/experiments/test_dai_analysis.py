@@ -7,16 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.dai import (
-    analysis,
-    comparison,
-    controls,
-    dual_form,
-    implicit_finetuning,
-    layers,
-    material,
-    programs,
-)
+from experiments.dai import analysis, comparison, controls, dual_form, implicit_finetuning, layers, material, programs
 from experiments.dai.common import RANDOM, stacked
 from experiments.dai.networks import check_networks, load_networks, one_network
 from icl_lab.compare import jensen_shannon, relative_sizes

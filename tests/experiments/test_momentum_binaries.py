@@ -11,7 +11,7 @@ import pytest
 from toys import verdicts
 
 from experiments.dai import mixers, momentum_icl, momentum_language_model
-from experiments.dai.linear_mixing import MixedNetwork, alternating_tokens, joint_tokens, mixed_predictions
+from experiments.dai.linear_mixing import MixedNetwork, alternating_tokens, mixed_predictions
 from experiments.dai.mixed_language import attention_by_lag, falls_from, initial, learning_rate, logits, network_of
 from experiments.dai.momentum_icl_shown import acquired_at
 from experiments.dai.momentum_language_model_figures import drift_of_gap, limit_of_gap
@@ -81,9 +81,6 @@ def test_tokens_are_written_in_order():
     empty = np.zeros(3)
     expected = [[*x[0], 0], [*empty, *y[0]], [*x[1], 0], [*empty, *y[1]], [*query, 0]]
     np.testing.assert_array_equal(alternating_tokens(given)[0], np.array(expected, np.float32))
-    np.testing.assert_array_equal(
-        joint_tokens(given)[0], np.array([[*x[0], *y[0]], [*x[1], *y[1]], [*query, 0]], np.float32)
-    )
 
 
 def test_a_shift_in_the_first_layer_makes_the_second_one_a_step_of_gradient_descent():
