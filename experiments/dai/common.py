@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -17,6 +17,7 @@ from icl_lab.models.layers import Params
 from icl_lab.prompts.text import VOCABULARY, Language, TextTask
 from icl_lab.prompts.text_sequences import sequence_length
 
+T = TypeVar("T")
 Floats = NDArray[np.floating]
 ENCODINGS = ("rotary", "sinusoidal", "learned")
 """Position encodings: the paper's is sinusoidal; learned ones, of random offset in training, are a control."""
@@ -34,21 +35,14 @@ def per_network(name: str, *axes: str, **domains: Domain) -> Quantity:
 
 
 ACCURACY = per_network(
-    "{learner}",
-    "task",
-    learner=("zero_shot", "in_context", "finetuned", "finetuned_free", "chance", "ceiling"),
-)
+    "{learner}", "task", learner=("zero_shot", "in_context", "finetuned", "finetuned_free", "chance", "ceiling"),
+)  # fmt: skip
 """Accuracies of an analysis of these networks."""
 
 
-def stacked(trees: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """(Nested) dicts of the same names as one, with a leading axis."""
+def stacked(trees: Sequence[T]) -> T:
+    """Trees of the same structure as one, with a leading axis."""
     return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
-
-
-def gains(accuracy: np.ndarray) -> np.ndarray:
-    """(M, 6) accuracy after all demonstrations minus that after none, from accuracies (M, 6, n + 1)."""
-    return accuracy[..., -1] - accuracy[..., 0]
 
 
 def gated(accuracy: np.ndarray) -> np.ndarray:
@@ -57,8 +51,8 @@ def gated(accuracy: np.ndarray) -> np.ndarray:
     That is ICL at least ``GAIN`` above ZSL on ``TASKS`` tasks or more. What is said of in-context learning is said of
     these networks; the share of the others is reported beside it. Of a file with fewer tasks it asks for all.
     """
-    # accuracies are shares of hundreds of sequences in float32
-    return (gains(accuracy) >= GAIN - 1e-6).sum(-1) >= min(TASKS, accuracy.shape[-2])
+    gains = accuracy[..., -1] - accuracy[..., 0]  # shares of hundreds of sequences in float32
+    return (gains >= GAIN - 1e-6).sum(-1) >= min(TASKS, accuracy.shape[-2])
 
 
 def passing(arrays: Mapping[str, Any]) -> np.ndarray:

@@ -18,8 +18,8 @@ from jax import Array
 from experiments.dai import analysis, controls
 from experiments.dai.analysis import Chosen, Subject, present_mean, right
 from experiments.dai.common import Floats, stacked
-from experiments.dai.controls import CONTROLS, FROM_SECOND, NUMBERS, PAPER, SIMILARITIES, Elsewhere, Reading
-from experiments.dai.programs import right_log_probabilities, updates_compared
+from experiments.dai.controls import CONTROLS, NUMBERS, PAPER, SIMILARITIES, Elsewhere, Reading
+from experiments.dai.programs import right_log_probabilities, rows, updates_compared
 from experiments.dai.real_text import Files
 from icl_lab.compare import NetworkStates, Patch
 from icl_lab.lab import setting
@@ -80,23 +80,25 @@ def measured_on_task(
         "mismatch": np.abs(over_sets["mismatch"]).max(0),
         "row_rate": np.exp(np.log(over_sets["row_rate"]).mean(0)),
     }
-    targets, by_row = chosen[0].task.targets, {name: joined([one[name] for one in by_set]) for name in by_set[0]}
+    targets, by_row = chosen[0].task.targets, {name: stacked([one[name] for one in by_set]) for name in by_set[0]}
     whole, undefined = [], []
     for name, row in by_row.items():
-        numbers, reasons = row_numbers(row, targets)
+        numbers, reasons = controls.numbers_of(row, targets)
         whole.append(numbers)
         undefined += [f"{name} {metric}: {why}" for metric, why in reasons.items()]
     parts = [[retested(row, targets, half) for row in by_row.values()] for half in (0, 1)]
     paper = by_row[PAPER]
-    every = {"in_context": paper.hits[1].mean(-1), "finetuned": paper.hits[2].mean(-1)}
-    zero_shot = paper.hits[0].mean()
-    between = analysis.accuracies_by_demonstrations(subject, config, config.counts, config.curve_sets)
-    between_all = {"in_context": every["in_context"], "finetuned": over_sets["finetuned_free"]}
+    every = {"in_context": paper.hits[..., 1].mean(-1), "finetuned": paper.hits[..., 2].mean(-1)}
+    zero_shot = paper.hits[..., 0].mean()
+    context, tuned = analysis.accuracies_by_demonstrations(subject, config, config.counts, config.curve_sets)
     classes = len(set(chosen[0].task.candidates.tolist()))
     return {
         "zero_shot": zero_shot, **{name: values.mean() for name, values in every.items()}, "by_set": every, **rates,
         "chance": np.array(1 / classes), "ceiling": np.array(subject.material.ceiling),
-        "curve": {name: _curve(zero_shot, some, between_all[name]) for name, some in zip(every, between)},
+        "curve": {
+            "in_context": _curve(zero_shot, context, every["in_context"]),
+            "finetuned": _curve(zero_shot, tuned, over_sets["finetuned_free"]),
+        },
         **{name: np.stack([present_mean(row.similarities[name], (0, 1)) for row in by_row.values()])
            for name in SIMILARITIES},
         **{name: np.array([one[name] for one in whole]) for name in NUMBERS},
@@ -120,6 +122,10 @@ def carried(subject: Subject, reading: Reading, task: EncodedTask) -> dict[str, 
         return np.array([hits.mean(), np.asarray(right_log_probabilities(read.candidate_logits, task)).mean()])
 
     before = scores(base)
+
+    def gained(change: Any, chosen: Any) -> np.ndarray:
+        return scores(subject.read(None, task, "zero_shot", Patch(base.output + change, chosen))) - before
+
     changes = {name: getattr(reading, name).output - base.output for name in ("in_context", "finetuned")}
     length = {name: np.linalg.norm(change, axis=-1, keepdims=True) for name, change in changes.items()}
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -127,11 +133,8 @@ def carried(subject: Subject, reading: Reading, task: EncodedTask) -> dict[str, 
     layers = base.output.shape[1]
     by_reading = {}
     for name, change in (changes | {"finetuned_sized": sized}).items():
-        put = lambda chosen, change=change: subject.read(  # noqa: E731
-            None, task, "zero_shot", Patch(base.output + change, chosen)
-        )
-        gains = {"layer": np.stack([scores(put(np.arange(layers) == layer)) - before for layer in range(layers)])}
-        gains["all"] = scores(put(np.ones(layers, bool))) - before
+        gains = {"layer": np.stack([gained(change, np.arange(layers) == layer) for layer in range(layers)])}
+        gains["all"] = gained(change, np.ones(layers, bool))
         if hasattr(reading, name):
             gains["answer"] = scores(getattr(reading, name)) - before
         measures = enumerate(("accuracy", "log_probability"))
@@ -146,34 +149,12 @@ def alpha(reading: Reading, other: Reading) -> dict[str, Floats]:
     return {name: present_mean(values, None) for name, values in cosines.items()}
 
 
-def joined(rows: list[controls.Measured]) -> controls.Measured:
-    """What was measured after S sets as one: similarities (S, I, L), divergences (S, I), answers (3, S, I)."""
-    return controls.Measured(
-        stacked([row.similarities for row in rows]), stacked([row.divergences for row in rows]),
-        answers=np.stack([row.answers for row in rows], 1), hits=np.stack([row.hits for row in rows], 1),
-    )  # fmt: skip
-
-
-def row_numbers(row: controls.Measured, targets: np.ndarray) -> tuple[dict[str, float], dict[str, str]]:
-    """``NUMBERS`` of a row; and why a number or a similarity is not defined, by name."""
-    numbers, undefined = controls.scores(row.answers, row.hits, targets)
-    numbers |= {name: float(values.mean()) for name, values in row.divergences.items()}
-    for name, values in row.similarities.items():
-        layers = np.flatnonzero(np.isnan(values).all((0, 1)))
-        if layers.size and not name.startswith("kendall"):  # which has no value in the first layer
-            undefined[name] = f"nothing changed in layers {', '.join(map(str, layers + 1))}"
-    return numbers, undefined
-
-
 def retested(row: controls.Measured, targets: np.ndarray, half: int) -> dict[str, float]:
     """All metrics of a row on every second set and every second question; with one set the questions alone."""
-    sets = slice(half, None, 2) if len(row.hits[0]) > 1 else slice(None)
-    similarities, divergences = (
-        {name: values[sets, half::2] for name, values in of.items()} for of in (row.similarities, row.divergences)
-    )
-    part = controls.Measured(similarities, divergences, row.answers[:, sets, half::2], row.hits[:, sets, half::2])
-    numbers, _ = row_numbers(part, targets[half::2])
-    layers = {name: values[..., int(name in FROM_SECOND) :] for name, values in part.similarities.items()}
+    sets = slice(half, None, 2) if len(row.hits) > 1 else slice(None)
+    part = rows(row, (sets, slice(half, None, 2)))
+    numbers, _ = controls.numbers_of(part, targets[half::2])
+    layers = {name: controls.counted_layers(values, name) for name, values in part.similarities.items()}
     return numbers | {name: float(present_mean(values, None)) for name, values in layers.items()}
 
 

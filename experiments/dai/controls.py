@@ -7,6 +7,7 @@ similarities depend on size (``matched_update``).
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -16,41 +17,29 @@ from jax import Array
 from experiments.dai.analysis import Analysis, Chosen, Subject, choose, jobs_of, joined_jobs, right
 from experiments.dai.common import Floats
 from experiments.dai.material import encoded, random_context
-from experiments.dai.programs import (
-    Jobs,
-    Tuned,
-    Weights,
-    at_size,
-    compared,
-    sensitivity,
-    with_weights,
-)
-from icl_lab.compare import (
-    NetworkStates,
-    agreement_where_wrong,
-    recall_to_finetuning,
-    relative_sizes,
-)
+from experiments.dai.programs import Jobs, Tuned, Weights, at_size, compared, sensitivity, with_weights
+from icl_lab.compare import NetworkStates, agreement_where_wrong, recall_to_finetuning, relative_sizes
 from icl_lab.models.layers import Params
 from icl_lab.prompts.demonstrations import shuffled_labels, wrong_labels
 from icl_lab.prompts.encoding import Demonstration, EncodedTask, with_demonstrations
 from icl_lab.solvers.finetuning import TUNED, random_update, trained_embeddings, untrained
 
 PAPER = "finetuning"
-BASES = ("untrained", "trained_embeddings", "text")
+CONTROLS = (
+    "untrained", "trained_embeddings", "text",
+    "local", "local_own_rate", "local_same_rate", "full_batch", "random_update", "wrong_task", "shuffled_labels",
+    "wrong_labels", "wrong_demonstrations", "random_context",
+)  # fmt: skip
 """Other networks, which do the same: untrained ones (Deutch et al. 2024), and one of the same size that was trained on
-text without in-context tasks (Shen et al. 2024)."""
-UPDATES = ("local", "local_own_rate", "local_same_rate", "full_batch", "random_update", "wrong_task", "shuffled_labels")
-"""Fine-tuned otherwise: layer by layer; in one step; noise; on another task; on labels that do not belong to their
-texts."""
-CONTEXTS = ("wrong_labels", "wrong_demonstrations", "random_context")
-"""After another context: with labels all wrong, of another task, of random tokens."""
-CONTROLS = BASES + UPDATES + CONTEXTS
+text without in-context tasks (Shen et al. 2024).
+
+Fine-tuned otherwise: layer by layer; in one step; noise; on another task; on labels that do not belong to their texts.
+Layer by layer also at a rate of its own, chosen by the same rule, and at the paper's, as Deutch et al. did: their sizes
+are what they are.
+
+After another context: with labels all wrong, of another task, of random tokens."""
 SIZE_TOLERANCE = 0.01
 """Relative difference of sizes up to which they are called equal."""
-OF_OWN_SIZE = ("local_own_rate", "local_same_rate")
-"""Layer by layer at a rate of its own, chosen by the same rule, and at the paper's, as Deutch et al. did: sizes are
-what they are."""
 ACCURACIES = ("zero_shot", "in_context", "finetuned")
 PAIRS = ("in_context_tuned", "zero_shot_tuned", "zero_shot_in_context")
 SIMILARITIES = (
@@ -62,15 +51,9 @@ FROM_SECOND = ("sim_am_before", "sim_am_after", "sim_am_delta", "kendall", "kend
 """Their means leave out the first layer. Queries there are frozen, so fine-tuning cannot change Kendall's correlation;
 and with rotary positions demonstrations cannot change its scores to the query."""
 SCORES = (
-    "mended",
-    "recall",
-    "base_rate",
-    "lift",
-    "contrast",
-    "agreement",
-    "kappa",
+    "mended", "recall", "base_rate", "lift", "contrast", "agreement", "kappa",
     *(f"accuracy_{name}" for name in ACCURACIES),
-)
+)  # fmt: skip
 DIVERGENCES = tuple(f"{measure}_{pair}" for pair in PAIRS for measure in ("shannon", "overlap"))
 NUMBERS = SCORES + DIVERGENCES
 
@@ -123,91 +106,81 @@ def readings(
       elsewhere: another task, for the controls that need one.
     """
     fresh_key, noise_key, draws_key = jax.random.split(key, 3)
-    task, rate, material = chosen.task, chosen.rate, subject.material
+    task, material, jobs = chosen.task, subject.material, jobs_of(chosen.task, chosen.rate)
     zero_shot, in_context = subject.read(None, task, "zero_shot"), subject.read(None, task, "in_context")
-    tuned = subject.tuned_once(jobs_of(task, rate))
+    tuned = subject.tuned_once(jobs)
     after = subject.read(tuned.weights, task, "zero_shot")
     sizes = np.asarray(relative_sizes(zero_shot.output, after.output))
     nothing = np.zeros(len(sizes))
-    paper = Reading(subject.params, zero_shot, in_context, after, tuned.queries, rate, nothing)
+    paper = Reading(subject.params, zero_shot, in_context, after, tuned.queries, chosen.rate, nothing)
 
-    def sized(of: Subject, weights: Weights) -> tuple[Weights, Floats]:
-        scaled, reached = at_size(of.network, of.params, weights, task, sizes)
+    def sized(params: Params, weights: Weights) -> tuple[Weights, Floats]:
+        scaled, reached = at_size(subject.network, params, weights, task, sizes)
         return scaled, np.asarray(reached) / np.maximum(sizes, np.finfo(np.float32).tiny) - 1
 
     def base(params: Params) -> Reading:
         of = subject._replace(params=params)
-        finetuned = of.tuned_once(jobs_of(task, rate))
-        weights, mismatch = sized(of, finetuned.weights)
-        read = (
-            of.read(None, task, "zero_shot"),
-            of.read(None, task, "in_context"),
-            of.read(weights, task, "zero_shot"),
-        )
-        return Reading(params, *read, finetuned.queries, rate, mismatch)
+        finetuned = of.tuned_once(jobs)
+        weights, mismatch = sized(params, finetuned.weights)
+        before, shown = of.read(None, task, "zero_shot"), of.read(None, task, "in_context")
+        after = of.read(weights, task, "zero_shot")
+        return Reading(params, before, shown, after, finetuned.queries, chosen.rate, mismatch)
 
-    def update(name: str) -> Reading:
-        used = choose(subject, config, chosen.number, objective="local").rate if name == "local_own_rate" else rate
-        finetuned = updates[name](used)
-        weights, mismatch = (finetuned.weights, nothing) if name in OF_OWN_SIZE else sized(subject, finetuned.weights)
+    def changed(queries: Array, weights: Weights, mismatch: Floats, rate: float = chosen.rate) -> Reading:
         after = subject.read(weights, task, "zero_shot")
-        return paper._replace(finetuned=after, queries=finetuned.queries, rate=used, mismatch=mismatch)
+        return paper._replace(finetuned=after, queries=queries, rate=rate, mismatch=mismatch)
 
-    def noise(rate: float) -> Tuned:
+    def update(finetuned: Tuned) -> Reading:
+        return changed(finetuned.queries, *sized(subject.params, finetuned.weights))
+
+    def local_of_own_size(rate: float) -> Reading:
+        finetuned = subject.tuned_once(jobs_of(task, rate), objective="local")
+        return changed(finetuned.queries, finetuned.weights, nothing, rate)
+
+    def noise() -> Tuned:
         noisy = _noise(noise_key, subject.params, with_weights(subject.params, tuned.weights))["params"]
         return tuned._replace(weights={name: noisy[name] for name in TUNED})
 
-    def shuffled(rate: float) -> Tuned:
-        shown = shuffled_labels(host_generator(draws_key, 0), chosen.demonstrations)
-        return subject.tuned_once(jobs_of(context(shown), rate))
-
-    def local(rate: float) -> Tuned:
-        return subject.tuned_once(jobs_of(task, rate), objective="local")
-
-    def context(shown: Sequence[Demonstration]) -> EncodedTask:
+    def asked(shown: Sequence[Demonstration]) -> EncodedTask:
         return encoded(material, shown, material.test)
 
-    updates: dict[str, Callable[[float], Tuned]] = {
-        "local": local,
-        "local_own_rate": local,
-        "local_same_rate": local,
-        "full_batch": lambda rate: subject.tuned_once(jobs_of(task, rate), sequential=False),
-        "random_update": noise,
-        "shuffled_labels": shuffled,
-    }
-    contexts: dict[str, Callable[[], EncodedTask]] = {
-        "wrong_labels": lambda: context(
-            wrong_labels(host_generator(draws_key, 1), chosen.demonstrations, material.candidates)
+    def context(shown: EncodedTask) -> Reading:
+        return paper._replace(in_context=subject.read(None, shown, "in_context"))
+
+    fresh = partial(_fresh, fresh_key, subject.network)
+    draws, demonstrations = partial(host_generator, draws_key), chosen.demonstrations
+    rows: dict[str, Callable[[], Reading]] = {
+        "untrained": lambda: base(fresh()),
+        "trained_embeddings": lambda: base(trained_embeddings(subject.params, fresh())),
+        "text": lambda: base(subject.others["text"]),
+        "local": lambda: update(subject.tuned_once(jobs, objective="local")),
+        "local_own_rate": lambda: local_of_own_size(choose(subject, config, chosen.number, objective="local").rate),
+        "local_same_rate": lambda: local_of_own_size(chosen.rate),
+        "full_batch": lambda: update(subject.tuned_once(jobs, sequential=False)),
+        "random_update": lambda: update(noise()),
+        "shuffled_labels": lambda: update(
+            subject.tuned_once(jobs_of(asked(shuffled_labels(draws(0), demonstrations)), chosen.rate))
         ),
-        "random_context": lambda: task._replace(
-            in_context=random_context(host_generator(draws_key, 2), task, material.strangers)
-        ),
+        "wrong_labels": lambda: context(asked(wrong_labels(draws(1), demonstrations, material.candidates))),
+        "random_context": lambda: context(task._replace(in_context=random_context(draws(2), task, material.strangers))),
     }
     if elsewhere is not None:
-        updates["wrong_task"] = lambda rate: subject.tuned_once(elsewhere.jobs)
-        contexts["wrong_demonstrations"] = lambda: context(elsewhere.demonstrations)
-    bases = {
-        "untrained": lambda: _fresh(fresh_key, subject.network),
-        "trained_embeddings": lambda: trained_embeddings(subject.params, _fresh(fresh_key, subject.network)),
-        "text": lambda: subject.others["text"],
-    }
-    table = {PAPER: paper} | {name: base(bases[name]()) for name in BASES if name in controls}
-    table |= {name: update(name) for name in UPDATES if name in controls}
-    read = lambda name: subject.read(None, contexts[name](), "in_context")  # noqa: E731
-    return table | {name: paper._replace(in_context=read(name)) for name in CONTEXTS if name in controls}
+        rows["wrong_task"] = lambda: update(subject.tuned_once(elsewhere.jobs))
+        rows["wrong_demonstrations"] = lambda: context(asked(elsewhere.demonstrations))
+    return {PAPER: paper} | {name: rows[name]() for name in CONTROLS if name in controls}
 
 
 _noise, _fresh = jax.jit(random_update), jax.jit(untrained, static_argnums=1)
 
 
 class Measured(NamedTuple):
-    """What is measured of a row after one set of demonstrations, for I questions.
+    """What is measured of a row after one set of demonstrations, for I questions; or after S sets, (S, I, ..).
 
     Attributes:
       similarities: (I, L) by name.
       divergences: (I,) between the answers in two settings, by name.
-      answers: (3, I) those in the three settings.
-      hits: (3, I) whether they are right.
+      answers: (I, 3) those in the three settings.
+      hits: (I, 3) whether they are right.
     """
 
     similarities: dict[str, Floats]
@@ -220,25 +193,39 @@ def metrics(key: Array, reading: Reading, task: EncodedTask, config: Analysis) -
     """All metrics of a row. A layer in which the change is not of the size of the paper's has no similarity."""
     states = reading.zero_shot, reading.in_context, reading.finetuned
     similar, divergent = compared(key, reading.params, *states, reading.queries, task, config.baseline, config.top)
-    logits = np.stack([np.asarray(one.candidate_logits) for one in states])
+    logits = np.stack([np.asarray(one.candidate_logits) for one in states], axis=1)  # (I, 3, A)
     like = np.abs(reading.mismatch)[None] <= SIZE_TOLERANCE
     similarities = {name: np.where(like, values, np.nan) for name, values in similar.items()}
     divergences = {name: np.asarray(values) for name, values in divergent.items()}
-    return Measured(similarities, divergences, logits.argmax(-1), right(logits, task.targets))
+    return Measured(similarities, divergences, logits.argmax(-1), right(logits, task.targets[:, None]))
 
 
-def scores(answers: np.ndarray, hits: np.ndarray, targets: np.ndarray) -> tuple[dict[str, float], dict[str, str]]:
-    """``SCORES`` of answers (3, S, I) to the same questions after S sets, all counted alike; and why one is not
-    defined, by name. ``mended`` is the share of questions that fine-tuning alone corrects."""
-    zero_shot, in_context, finetuned = hits.reshape(3, -1)
-    expected = np.broadcast_to(np.asarray(targets, answers.dtype), answers.shape[1:]).ravel()
-    base, context, tuned = answers.reshape(3, -1)
+def numbers_of(row: Measured, targets: np.ndarray) -> tuple[dict[str, float], dict[str, str]]:
+    """``NUMBERS`` of a row after S sets, all counted alike; and why a number or a similarity is not defined, by name.
+
+    ``mended`` is the share of questions that fine-tuning alone corrects.
+    """
+    hits, answers = row.hits.reshape(-1, 3), row.answers.reshape(-1, 3)
+    zero_shot, in_context, finetuned = hits.T
+    base, context, tuned = answers.T
+    expected = np.tile(np.asarray(targets, answers.dtype), len(row.hits))
     by_name = recall_to_finetuning(zero_shot, finetuned, in_context)
     by_name |= agreement_where_wrong(expected, base, tuned, context)
     numbers = {name: score.value for name, score in by_name.items()}
     numbers["mended"] = float((finetuned & ~zero_shot).mean())
-    numbers |= {f"accuracy_{name}": float(hit.mean()) for name, hit in zip(ACCURACIES, hits)}
-    return numbers, {name: score.reason for name, score in by_name.items() if score.reason}
+    numbers |= {f"accuracy_{name}": float(hit.mean()) for name, hit in zip(ACCURACIES, hits.T)}
+    numbers |= {name: float(values.mean()) for name, values in row.divergences.items()}
+    undefined = {name: score.reason for name, score in by_name.items() if score.reason}
+    for name, values in row.similarities.items():
+        layers = np.flatnonzero(np.isnan(values).all((0, 1)))
+        if layers.size and not name.startswith("kendall"):  # which has no value in the first layer
+            undefined[name] = f"nothing changed in layers {', '.join(map(str, layers + 1))}"
+    return numbers, undefined
+
+
+def counted_layers(values: np.ndarray, metric: str) -> np.ndarray:
+    """(.., L) a metric in the layers that its means are over: all, or all but the first (``FROM_SECOND``)."""
+    return values[..., int(metric in FROM_SECOND) :]
 
 
 def host_generator(key: Array, use: int = 0) -> np.random.Generator:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from experiments.dai.by_encoding import gate_of, learned, network_means, of_networks
-from experiments.dai.controls import FROM_SECOND, NUMBERS
+from experiments.dai.controls import NUMBERS, counted_layers
 from experiments.dai.implicit_finetuning import NUMBER, SIMILARITY
 from experiments.panels import SERIES
 from icl_lab.lab import NotRun, Record
@@ -51,7 +51,7 @@ def in_words(task: str) -> str:
 
 
 def of_row(record: Record, metric: str, row: str, encoding: str) -> np.ndarray:
-    """(M, 6, ..) a metric in a row of the table.
+    """(M, 6) a number, or (M, 6, L) a similarity in the layers that count, in a row of the table.
 
     Raises:
       NotRun: for a row or an encoding that was not run.
@@ -60,7 +60,7 @@ def of_row(record: Record, metric: str, row: str, encoding: str) -> np.ndarray:
     if row not in rows:
         raise NotRun(f"row {row}")
     quantity = NUMBER if metric in NUMBERS else SIMILARITY
-    return of_networks(record, quantity.at(metric=metric), encoding)[:, :, rows.index(row)]
+    return counted_layers(of_networks(record, quantity.at(metric=metric), encoding)[:, :, rows.index(row)], metric)
 
 
 def legend(axes: Axes, **options: Any) -> None:
@@ -91,29 +91,27 @@ def all_controls(record: Record, there: list[str]) -> Figure:
 def _draw_rows(axes: Axes, record: Record, schemes: list[str], metric: str, names: list[str], named: bool) -> None:
     """Rows of the table by one metric: networks that learn in context, faint, their mean with a 95 % interval."""
     title, floor, floor_name = METRICS[metric]
-    first = int(metric in FROM_SECOND)
     for p, encoding in enumerate(schemes):
         passed, look = learned(record, encoding), SERIES[p]
-        ends: dict[str, list] = {"y": [], "mean": [], "low": [], "high": []}
+        bars: list[tuple[float, ...]] = []
         for r, name in enumerate(names):
             y = len(names) - 1 - r + 0.36 * ((len(schemes) - 1) / 2 - p)
             values, floors = (
-                network_means(of_row(record, one, name, encoding)[..., int(one in FROM_SECOND) * first :])[passed]
-                if one else np.zeros(0)
+                network_means(of_row(record, one, name, encoding))[passed] if one else np.zeros(0)
                 for one in (metric, floor)
-            )  # fmt: skip
+            )
             values, floors = values[np.isfinite(values)], floors[np.isfinite(floors)]
             if not values.size:
                 continue
             axes.plot(values, np.full(values.size, y), ".", color=look["color"], alpha=0.25, markersize=3)
             mean, (low, high) = t_interval(values)
-            for key, value in zip(ends, (y, mean, mean - low, high - mean)):
-                ends[key].append(value if np.isfinite(value) else 0.0)
+            bars.append((mean, y, mean - low, high - mean))
             if floors.size:
                 label = floor_name if not (r or p) else None
                 axes.plot([floors.mean()] * 2, [y - 0.18, y + 0.18], color="0.35", linewidth=1.5, label=label)
-        style = {"color": look["color"], "marker": look["marker"], "linestyle": "", "label": gate_of(record, encoding)}
-        axes.errorbar(ends["mean"], ends["y"], xerr=[ends["low"], ends["high"]], markersize=4, capsize=2, **style)
+        means, y, *ends = np.nan_to_num(np.array(bars).reshape(-1, 4), posinf=0.0).T
+        style = look | {"linestyle": "", "label": gate_of(record, encoding)}
+        axes.errorbar(means, y, xerr=ends, markersize=4, capsize=2, **style)
     axes.set_title(title)
     axes.set_yticks(range(len(names)), [ROWS[name] for name in reversed(names)] if named else [""] * len(names))
     axes.set_ylim(-0.6, len(names) - 0.4)

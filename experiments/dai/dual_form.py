@@ -81,7 +81,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 
 def of_network(key: Array, networks: Networks, config: Config) -> dict[str, np.ndarray]:
     """Metrics of one network: (6, L, H) means over questions, identities the largest error; of fine-tuning (6, H)."""
-    by_task = []
+    network, by_task = (networks.module, networks.params), []
     for t, task_key in enumerate(jax.random.split(key, len(HELD_OUT))):
         material = toy_material(
             task_key, networks.languages, rows(networks.tasks, t), seeds=(1,), demonstrations=config.demonstrations,
@@ -91,22 +91,15 @@ def of_network(key: Array, networks: Networks, config: Config) -> dict[str, np.n
         place = np.arange(task.in_context.shape[1])
         shown = jnp.asarray((place > 0) & (place < task.context))
         without = in_place(networks.params, task.context)
-        metrics = [
-            head_metrics(networks.module, networks.params, without, Pair(jnp.asarray(whole), jnp.asarray(alone), shown))
+        of_heads = stacked([
+            head_metrics(*network, without, Pair(jnp.asarray(whole), jnp.asarray(alone), shown))
             for whole, alone in zip(task.in_context, task.zero_shot[:, 1:])
-        ]
-        over = stacked(metrics)
-        tuned = _finetuning_terms(
-            networks.module, networks.params, task.examples, task.example_lengths, config.learning_rate
-        )
+        ])  # fmt: skip
         by_task.append(
-            {name: values.max(0) if name.endswith("identity") else values.mean(0) for name, values in over.items()}
-            | {name: np.asarray(values) for name, values in tuned.items()}
+            {name: values.max(0) if name.endswith("identity") else values.mean(0) for name, values in of_heads.items()}
+            | finetuning_terms(*network, task.examples, task.example_lengths, config.learning_rate)
         )
     return stacked(by_task)
-
-
-_finetuning_terms = jax.jit(finetuning_terms, static_argnums=0)
 
 
 EXPERIMENT = Experiment(

@@ -109,7 +109,7 @@ def figures(record: Record) -> dict[str, Figure]:
             for i, ((name, text), look) in enumerate(zip(series.items(), SERIES)):
                 heads = np.moveaxis(HEADS(record, positions=encoding, metric=name).mean(1), 1, 0)  # (L, M, H)
                 points, x = heads.reshape(len(heads), -1), np.arange(1, len(heads) + 1) + 0.12 * i
-                at.plot(x, points, linestyle="", marker=look["marker"], color=look["color"], markersize=2, alpha=0.4)
+                at.plot(x, points, **look | {"linestyle": "", "markersize": 2, "alpha": 0.4})
                 at.plot(x, points.mean(1), color=look["color"], linestyle=look["linestyle"], label=text)
             at.set(title=f"{title}, {encoding}", xlabel="layer", ylabel=label)
             at.set_xticks(range(1, len(heads) + 1))

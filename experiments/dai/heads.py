@@ -59,25 +59,14 @@ def head_metrics(network: LanguageModel, params: Params, without: Params, pair: 
     """
     full = captured(network, params, pair.in_context, pair.in_context.size - 1)
     bare = captured(network, without, pair.zero_shot, pair.zero_shot.size - 1)
-    in_layers = lambda leaf: leaf.swapaxes(1, 2)  # noqa: E731  # (L, H, T, K)
-    of_context = [in_layers(leaf) for leaf in (full.queries, full.keys, full.values)]
-    of_query = [in_layers(leaf) for leaf in (bare.queries, bare.keys, bare.values)]
+    runs = [tuple(leaf.swapaxes(1, 2) for leaf in (run.queries, run.keys, run.values)) for run in (full, bare)]
     context = jnp.arange(pair.in_context.size) < pair.in_context.size - pair.zero_shot.size
-    one = lambda *parts: _head(pair.demonstrations, context, *parts)  # noqa: E731
-    return jax.vmap(jax.vmap(one))(*of_context, *of_query)
+    return jax.vmap(jax.vmap(partial(_head, pair.demonstrations, context)))(*runs)  # over layers, then heads
 
 
-def _head(
-    shown: Array,
-    context: Array,
-    queries: Array,
-    keys: Array,
-    values: Array,
-    own_queries: Array,
-    own_keys: Array,
-    own_values: Array,
-) -> dict[str, Array]:
-    """Of one head; the last token's query is the last row."""
+def _head(shown: Array, context: Array, full: tuple[Array, ...], bare: tuple[Array, ...]) -> dict[str, Array]:
+    """Of one head, from its queries, keys and values in both runs; the last token's query is the last row."""
+    (queries, keys, values), (own_queries, own_keys, own_values) = full, bare
     query, size = queries[-1:], queries.shape[-1]
     attend = lambda q, k: jax.nn.softmax(q @ k.T * size**-0.5, axis=-1)  # noqa: E731
     real, alone = attend(query, keys) @ values, attend(own_queries[-1:], own_keys) @ own_values

@@ -1,5 +1,7 @@
 """Errors of the identities of Dai et al. 2022: the dual form of descent, fine-tuning in the form of attention."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -35,6 +37,7 @@ def descent_error(key: Array, steps: int, inputs: int, outputs: int, precision: 
         return float(jnp.abs(dual - direct).max() / jnp.abs(direct).max())
 
 
+@partial(jax.jit, static_argnums=0)
 def finetuning_terms(
     network: LanguageModel, params: Params, examples: Array, lengths: Array, learning_rate: float
 ) -> dict[str, Array]:

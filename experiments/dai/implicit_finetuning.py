@@ -106,14 +106,13 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     rows = [PAPER, *(name for name in CONTROLS if name in config.controls)]
     of_tasks = [Path(config.examples).stem] if config.gpt2_weights else [task.stands_for for task in HELD_OUT]
     yield "facts", {"rows": rows, "tasks": of_tasks, "networks": source_digest(config.gpt2_weights or config.networks)}
-    yield "facts", tables(rows, of_tasks, arrays)
-    yield "facts", {"undefined": {encoding: dict(reasons) for encoding, reasons in undefined.items()}}
+    yield "facts", tables(rows, of_tasks, arrays) | {"undefined": {one: dict(why) for one, why in undefined.items()}}
 
 
 def _asked(config: Config, fits: Fits) -> Iterator[tuple[str, Array, list[Subject]]]:
     """Of every network its position encoding, a key, and its tasks: the held-out ones, or the one of a file."""
     if config.gpt2_weights:
-        yield "learned", member_keys(config, ASKED)[0], [real_subject(config)._replace(position=config.position)]
+        yield "learned", member_keys(config, ASKED)[0], [real_subject(config)]
         return
     members: Counter[str] = Counter()
     for encoding, key, network in every_network(config, fits, ASKED):
@@ -122,15 +121,12 @@ def _asked(config: Config, fits: Fits) -> Iterator[tuple[str, Array, list[Subjec
         if config.text_networks:
             number = config.first + members[encoding]
             of_text = one_network(load_networks(config.text_networks, encoding, 1, number), 0)
-            others["text"] = _of_same_size(of_text.params, network.params, config.text_networks)
+            others["text"] = of_text.params
+            if jax.tree.map(np.shape, of_text.params) != jax.tree.map(np.shape, network.params):
+                allowed = "allowed are networks of the sizes of those of --networks"
+                raise FlagError(f"--text_networks={config.text_networks}: {allowed}")
         members[encoding] += 1
         yield encoding, rows_key, analysis.subjects(material_key, network, config, others)
-
-
-def _of_same_size(params: Any, as_large: Any, folder: str) -> Any:
-    if jax.tree.map(np.shape, params) != jax.tree.map(np.shape, as_large):
-        raise FlagError(f"--text_networks={folder}: allowed are networks of the sizes of those of --networks")
-    return params
 
 
 def analysed(key: Array, asked: list[Subject], config: Config) -> tuple[dict[str, Any], list[str]]:

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from experiments.dai import implicit_finetuning as binary
+from experiments.dai.analysis import present_mean
 from experiments.dai.by_encoding import gate_of, learned, network_means
 from experiments.dai.common import ACCURACY, encodings
-from experiments.dai.controls import FROM_SECOND
 from experiments.dai.controls_figures import METRICS, all_controls, controls, in_words, legend, of_row
 from experiments.panels import ABOVE, SERIES
 from icl_lab.lab import Record
@@ -22,7 +22,11 @@ LEVELS = (("chance", ":", "chance"), ("ceiling", "--", "Bayes answer"))
 BARS = {"zero_shot": "zero_shot", "finetuned_free": "finetuned", "in_context": "in_context"}
 BY_TASK = ("recall", "sim_aou", "sim_am_after", "kendall")
 """Tables 2 to 5."""
-READINGS = {"in_context": "in_context", "finetuned": "finetuned", "finetuned_sized": "finetuned"}
+READINGS = {
+    "in_context": ("in_context", "ICL"), "finetuned": ("finetuned", "FT"),
+    "finetuned_sized": ("finetuned", "FT, as large as ICL"),
+}  # fmt: skip
+"""The setting whose colour each has, and its label."""
 
 
 def figures(record: Record) -> dict[str, Figure]:
@@ -78,13 +82,12 @@ def _by_task(record: Record, schemes: list[str]) -> Figure:
                 (floor or name, floor_name, SERIES[1], 0.1),
             ):
                 values = of_row(record, metric, "finetuning", encoding)[passed]
-                values = values[..., int(metric in FROM_SECOND) :] if values.ndim > 2 else values
-                by_task = np.stack([network_means(one) for one in np.moveaxis(values, 1, 0)]) if len(values) else None
-                if by_task is not None:
-                    means = network_means(by_task)
-                    spread = np.sqrt(network_means((by_task - means[:, None]) ** 2))
-                    at.errorbar(np.arange(len(tasks)) + shift, means, spread, linestyle="", marker=look["marker"],
-                                color=look["color"], markersize=4, label=label)  # fmt: skip
+                by_task = present_mean(values, tuple(range(2, values.ndim)))  # (M, 6)
+                if passed.any():
+                    means = present_mean(by_task, 0)
+                    spread = np.sqrt(present_mean((by_task - means) ** 2, 0))
+                    style = look | {"linestyle": "", "markersize": 4, "label": label}
+                    at.errorbar(np.arange(len(tasks)) + shift, means, spread, **style)
             at.set_title(f"{title}, {encoding}")
             _tasks(at, tasks)
             at.axhline(0, color="0.7", linewidth=0.6)
@@ -107,11 +110,9 @@ def _demonstrations(record: Record, schemes: list[str]) -> Figure:
                 curves = binary.CURVE(record, positions=encoding, learner=name)[:, t]
                 if passed.any():
                     band(at, counts, curves[passed], **SETTINGS[name])
-                if (~passed).any():
-                    label = "fails the gate" if name == "in_context" else None
-                    color = SETTINGS[name]["color"]
-                    at.plot(counts, curves[~passed].T, color=color, linewidth=0.4, label=None)
-                    at.plot([], [], color=color, linewidth=0.4, label=label)
+                failing = at.plot(counts, curves[~passed].T, color=SETTINGS[name]["color"], linewidth=0.4)
+                if failing and name == "in_context":
+                    failing[0].set_label("fails the gate")
             for name, dash, label in LEVELS:
                 mean = ACCURACY(record, positions=encoding, learner=name)[:, t].mean()
                 at.axhline(mean, color="0.3", linestyle=dash, linewidth=0.8, label=label)
@@ -139,8 +140,8 @@ def _rates(record: Record, schemes: list[str]) -> Figure:
         for at, (title, lines) in zip(row, columns.items()):
             for (name, label), look in zip(lines.items(), SERIES):
                 path = binary.PATH if name == "log_probability" else binary.PATH_BY_LAYER
-                values = np.moveaxis(path(record, positions=encoding, metric=name)[passed], 2, 1)  # (M, R, 6, ..)
-                values = network_means(values.reshape(-1, *values.shape[2:])).reshape(values.shape[:2])
+                values = path(record, positions=encoding, metric=name)[passed]  # (M, 6, R, ..)
+                values = present_mean(values, (1, *range(3, values.ndim)))
                 if np.isfinite(values).any():
                     band(at, rates, values, label=label, color=look["color"], linestyle=look["linestyle"])
             chosen = binary.RATE(record, positions=encoding)[passed].ravel()
@@ -157,22 +158,18 @@ def _rates(record: Record, schemes: list[str]) -> Figure:
 def _carried(record: Record, schemes: list[str]) -> Figure:
     """Gain of accuracy by attention outputs put into the zero-shot run: one layer, all of them, the answer."""
     figure, axes = panels(len(schemes), shape=0.58)
-    labels = {"in_context": "ICL", "finetuned": "FT", "finetuned_sized": "FT, as large as ICL"}
     for at, encoding in zip(axes[0], schemes):
         passed = learned(record, encoding)
-        for (name, setting), look in zip(READINGS.items(), SERIES):
+        for (name, (setting, label)), look in zip(READINGS.items(), SERIES):
             selection = {"positions": encoding, "reading": name, "measure": "accuracy"}
             by_layer, of = binary.CARRIED_BY_LAYER(record, **selection), binary.CARRIED(record, **selection)
-            values = [*np.moveaxis(by_layer[passed].mean(1), 1, 0), of["all"][passed].mean(1)]
-            values += [of["answer"][passed].mean(1)] if "answer" in of else []
-            x, color = np.arange(1, len(values) + 1), SETTINGS[setting]["color"]
-            layers = by_layer.shape[2]
-            for those in (
-                (slice(layers), *(slice(k, k + 1) for k in range(layers, len(values)))) if passed.any() else ()
-            ):
-                at.plot(x[those], np.stack(values[those]), ".", color=color, markersize=2, alpha=0.3)
-                at.plot(x[those], np.mean(values[those], 1), color=color, linestyle=look["linestyle"],
-                        marker=look["marker"], label=None if those.start else labels[name])  # fmt: skip
+            ends = [of[place][:, :, None] for place in ("all", "answer") if place in of]
+            values = np.concatenate([by_layer, *ends], axis=2)[passed].mean(1).T  # (L + 1 or 2, M)
+            layers, color = by_layer.shape[2], SETTINGS[setting]["color"]
+            for those in np.split(np.arange(len(values)), range(layers, len(values))) if passed.any() else ():
+                at.plot(1 + those, values[those], ".", color=color, markersize=2, alpha=0.3)
+                style = look | {"color": color, "label": None if those[0] else label}
+                at.plot(1 + those, values[those].mean(1), **style)
         at.set_xticks(range(1, layers + 3), [*map(str, range(1, layers + 1)), "all", "answer"])
         at.axhline(0, **THEORY)
         at.set(xlabel="layer whose output is put in", ylabel="gain of accuracy", title=gate_of(record, encoding))
@@ -190,7 +187,7 @@ def _order(record: Record, schemes: list[str]) -> Figure:
             of = binary.ORDER.at(positions=encoding, measure=measure)
             values = [network_means(of(record, learner=name)[passed]) for name in learners]
             x = np.arange(len(learners)) + 0.12 * (len(schemes) - 1) * (2 * p - 1)
-            look = {"color": SERIES[p]["color"], "marker": SERIES[p]["marker"], "linestyle": ""}
+            look = SERIES[p] | {"linestyle": ""}
             if passed.any():
                 at.plot(np.repeat(x[:, None], passed.sum(), 1), np.stack(values), alpha=0.4, markersize=2, **look)
                 at.plot(x, np.mean(values, 1), markersize=6, **look, label=gate_of(record, encoding))

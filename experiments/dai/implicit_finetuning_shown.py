@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments.dai.by_encoding import Values, claims_by_encoding, of_encoding, of_networks, values_of
 from experiments.dai.common import ACCURACY
-from experiments.dai.controls import FROM_SECOND, PAPER
+from experiments.dai.controls import PAPER
 from experiments.dai.controls_figures import of_row
 from experiments.dai.implicit_finetuning import ALPHA, BOTH, CARRIED, CARRIED_BY_LAYER, CURVE, ORDER
 from experiments.dai.implicit_finetuning_figures import figures
@@ -29,8 +29,7 @@ ALIKE = 0.05
 
 
 def _row(metric: str, row: str = PAPER) -> Values:
-    first = int(metric in FROM_SECOND)
-    return lambda record, encoding: of_row(record, metric, row, encoding)[..., first:]
+    return lambda record, encoding: of_row(record, metric, row, encoding)
 
 
 @of_encoding

@@ -79,7 +79,7 @@ def by_layer(key: Array, network: Networks, config: Config) -> dict[str, Any]:
             set_key, chosen = jax.random.fold_in(task_key, s), choose(subject, config, s)
             table = controls.readings(set_key, subject, chosen, config, (CONTROL,))
             by_row = {name: controls.metrics(set_key, row, chosen.task, config) for name, row in table.items()}
-            accuracies = dict(zip(("zero_shot", "in_context"), by_row[PAPER].hits.mean(1)))
+            accuracies = dict(zip(("zero_shot", "in_context"), by_row[PAPER].hits.mean(0)))
             similarities = {name: by_row[PAPER].similarities[name] for name in SHOWN}
             noise = {name: by_row[CONTROL].similarities[name] for name in SHOWN}
             sets.append(accuracies | similarities | {"noise": noise})

@@ -7,18 +7,11 @@ from functools import partial
 
 import numpy as np
 
-from experiments.dai.by_encoding import (
-    Values,
-    claims_by_encoding,
-    gate_of,
-    learned,
-    network_means,
-    of_encoding,
-    of_networks,
-)
+from experiments.dai.analysis import present_mean
+from experiments.dai.by_encoding import Values, claims_by_encoding, gate_of, learned, of_encoding, of_networks
 from experiments.dai.common import encodings
 from experiments.dai.layers import NOISE, SIMILARITY
-from experiments.panels import ABOVE
+from experiments.panels import described
 from icl_lab.claims import FAILS
 from icl_lab.lab import Record, claims_of
 from icl_lab.lab.quantities import Quantity
@@ -27,9 +20,7 @@ from icl_lab.lab.style import Axes, Figure, panels
 
 def layer_means(values: np.ndarray) -> np.ndarray:
     """(M, 6, I, L) -> (M, L) means over tasks and questions."""
-    by_layer = np.moveaxis(values, -1, 1)
-    members, layers = by_layer.shape[:2]
-    return network_means(by_layer.reshape(members * layers, by_layer[:1, :1].size)).reshape(members, layers)
+    return present_mean(values, (1, 2))
 
 
 def _slope(quantity: Quantity, first: int = 0) -> Values:
@@ -146,10 +137,8 @@ def _layers(record: Record, encoding: str) -> Figure:
             at.set_xticks(range(values.shape[-1]), [str(layer + 1) for layer in range(values.shape[-1])])
             at.axhline(0, color="0.7", linewidth=0.6)
             at.set_xlabel("layer")
-        column[0].set_title(f"{title}, questions of one network")
         column[1].set_title(f"{title}, every network and the mean")
-        column[0].set_ylabel(title)
-        column[0].legend(ncols=3, **ABOVE)
+        described(column[0], 3, title=f"{title}, questions of one network", ylabel=title)
     figure.suptitle(gate_of(record, encoding), fontsize=9)
     return figure
 

@@ -1,54 +1,47 @@
 """Linear self-attention with a mixer of earlier values in every layer, for whole batches of regression prompts."""
 
-from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
+import dataclasses
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
 from experiments.dai import mixers
 from icl_lab.models import LinearSelfAttention, folded_weights
 from icl_lab.prompts import BatchLearner, Prompt
+from icl_lab.prompts.layouts import joint_layout
 
 
-class MixedNetwork(NamedTuple):
-    """What is trained.
-
-    Attributes:
-      init: ``(key, logit) -> params`` of ``LinearSelfAttention``, and ``eta`` (L,) that starts at the logit.
-      learner: ``(params, setting of a member) -> learner`` of a batch of prompts.
-    """
-
-    init: Callable[[Array, Array], dict]
-    learner: Callable[[dict, dict], BatchLearner]
-
-
-def mixed_network(
-    layers: int, context_length: int, input_size: int, init_scale: float, *, alternating: bool = False
-) -> MixedNetwork:
-    """Linear self-attention of one head on joint tokens (separate weights) or alternating ones (merged weights).
+@dataclasses.dataclass(frozen=True)
+class MixedNetwork:
+    """Layers of one head on joint tokens (separate weights) or alternating ones (merged weights), N pairs in D inputs.
 
     Merged weights leave the plateaus of a small start many times sooner.
     """
-    network = LinearSelfAttention(
-        layers=layers, init_scale=init_scale, parametrisation="merged" if alternating else "separate"
-    )
-    tokens = 2 * context_length + 1 if alternating else context_length + 1
-    encode = alternating_tokens if alternating else joint_tokens
 
-    def init(key: Array, logit: Array) -> dict:
-        weights = network.init(key, jnp.zeros((tokens, input_size + 1)))["params"]
-        return {"params": weights | {"eta": jnp.full((layers,), logit)}}
+    layers: int
+    context_length: int
+    input_size: int
+    init_scale: float
+    alternating: bool = False
 
-    def learner(params: dict, setting: dict) -> BatchLearner:
-        return partial(_predict, params, mixers.mixing(setting, params["params"]["eta"]), encode)
+    @property
+    def tokens(self) -> int:
+        """T; all but the last are keys."""
+        return (1 + self.alternating) * self.context_length + 1
 
-    return MixedNetwork(init, learner)
+    def init(self, key: Array, logit: Array) -> dict:
+        """Params of ``LinearSelfAttention``, and ``eta`` (L,) that starts at the logit."""
+        parametrisation = "merged" if self.alternating else "separate"
+        network = LinearSelfAttention(layers=self.layers, init_scale=self.init_scale, parametrisation=parametrisation)
+        weights = network.init(key, jnp.zeros((self.tokens, self.input_size + 1)))["params"]
+        return {"params": weights | {"eta": jnp.full((self.layers,), logit)}}
 
-
-def _predict(params: dict, mixing: Array, encode: Callable[[Prompt], Array], prompts: Prompt) -> Array:
-    return mixed_predictions(params, mixing, encode(prompts))
+    def learner(self, params: dict, setting: dict) -> BatchLearner:
+        """Of a batch of prompts, for the setting of a member (``mixers.settings``)."""
+        mixing = mixers.mixing(setting, params["params"]["eta"])
+        encode = alternating_tokens if self.alternating else joint_tokens
+        return lambda prompts: mixed_predictions(params, mixing, encode(prompts))
 
 
 def mixed_predictions(params: dict, mixing: Array, tokens: Array) -> Array:
@@ -67,21 +60,13 @@ def mixed_predictions(params: dict, mixing: Array, tokens: Array) -> Array:
     return -tokens[:, -1, -1:]
 
 
-def joint_tokens(prompts: Prompt) -> Array:
-    """(x_1, y_1), .., (x_N, y_N), (x_q, 0): (B, N + 1, D + 1)."""
-    context = jnp.concatenate([prompts.x, prompts.y], axis=2)
-    return jnp.concatenate([context, _query(prompts)], axis=1)
+joint_tokens = jax.vmap(joint_layout().encode)
+"""(x_1, y_1), .., (x_N, y_N), (x_q, 0): (B, N + 1, D + 1)."""
 
 
 def alternating_tokens(prompts: Prompt) -> Array:
     """(x_1, 0), (0, y_1), .., (0, y_N), (x_q, 0), without positions: (B, 2N + 1, D + 1)."""
-    batch, n, size = prompts.x.shape
-    inputs = jnp.concatenate([prompts.x, jnp.zeros_like(prompts.y)], axis=2)
-    labels = jnp.concatenate([jnp.zeros_like(prompts.x), prompts.y], axis=2)
-    context = jnp.stack([inputs, labels], axis=2).reshape(batch, 2 * n, size + 1)
-    return jnp.concatenate([context, _query(prompts)], axis=1)
-
-
-def _query(prompts: Prompt) -> Array:
-    empty = jnp.zeros((prompts.x_query.shape[0], 1), prompts.x_query.dtype)
-    return jnp.concatenate([prompts.x_query, empty], axis=1)[:, None]
+    joint = joint_tokens(prompts)
+    context, of_label = joint[:, :-1], jnp.arange(joint.shape[2]) == prompts.x.shape[2]
+    pairs = jnp.stack([jnp.where(of_label, 0, context), jnp.where(of_label, context, 0)], axis=2)
+    return jnp.concatenate([pairs.reshape(len(joint), -1, joint.shape[2]), joint[:, -1:]], axis=1)

@@ -23,13 +23,6 @@ from icl_lab.models.attention import momentum_pattern, recent_pattern
 
 NAME = r"vanilla|(momentum|normalised|learned)_(0?\.\d+)|recent_([1-9]\d*)"
 ALLOWED = "vanilla, momentum_E, normalised_E, learned_E with 0 < E < 1, or recent_W with W >= 1"
-LOOKS: dict[str, dict] = {
-    "vanilla": {"color": "#000000", "linestyle": "-", "marker": "o"},
-    "momentum": {"color": "#D55E00", "linestyle": "--", "marker": "s"},
-    "learned": {"color": "#CC79A7", "linestyle": (0, (5, 1)), "marker": "v"},
-    "normalised": {"color": "#E69F00", "linestyle": (0, (3, 1, 1, 1)), "marker": "P"},
-    "recent": {"color": "#0072B2", "linestyle": ":", "marker": "D"},
-}
 
 
 def _is_mixer(name: str) -> bool:
@@ -63,15 +56,6 @@ def eta_of(name: str) -> float:
 def window_of(name: str) -> int:
     """The window in a mixer's name; 1 of the others, which have none."""
     return int(name.split("_")[1]) if kind(name) == "recent" else 1
-
-
-def label(name: str) -> str:
-    """The name of a mixer in figures."""
-    if kind(name) == "recent":
-        window = window_of(name)
-        return "shift by one token" if window == 1 else f"mean of last {window}"
-    labels = {"vanilla": "vanilla", "momentum": "momentum", "normalised": "normalised", "learned": "learned, from"}
-    return labels[kind(name)] + ("" if name == "vanilla" else f" {eta_of(name):g}")
 
 
 def fixed_mixing(name: str, tokens: int, keys: int | None = None) -> Array:
@@ -113,12 +97,6 @@ def paired_keys(config: Members, names: Sequence[str], stream: int = 0) -> Array
     return jnp.concatenate([member_keys(config, stream)] * len(names))
 
 
-def by_mixer(values: ArrayLike, mixers: tuple[str, ...]) -> np.ndarray:
-    """(V M, ..) of all members -> (V, M, ..)."""
-    values = np.asarray(values)
-    return values.reshape(len(mixers), -1, *values.shape[1:])
-
-
 def of(record: Record, quantity: Quantity, mixer: str) -> np.ndarray:
     """(M, ..) an array of the record for one mixer.
 
@@ -157,17 +135,3 @@ def chosen(record: Record, which: str, losses: np.ndarray, *, by: np.ndarray | N
     others = (table.sum(1, keepdims=True) - table) / max(members - 1, 1)
     best = others.argmin(0) if members > 1 else np.zeros(1, int)
     return losses[rows][best, np.arange(members)]
-
-
-def looks(mixers: tuple[str, ...]) -> dict[str, dict]:
-    """Line, marker and label of every mixer: a kind has its hue and dash, its coefficients shades and markers."""
-    markers = "osv^D"
-    styles: dict[str, dict] = {}
-    seen: dict[str, int] = {}
-    for name in mixers:
-        place = seen[kind(name)] = seen.get(kind(name), -1) + 1
-        look = LOOKS[kind(name)] | {"label": label(name)}
-        if place:
-            look |= {"alpha": max(0.35, 1 - 0.3 * place), "marker": markers[place % len(markers)]}
-        styles[name] = look
-    return styles

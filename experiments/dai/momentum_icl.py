@@ -79,16 +79,17 @@ def trainings(config: Config) -> Table:
         return (weight * losses).sum(), (weight * (predicted.argmax(-1) == target)).sum()
 
     def loss(params: dict, key: Array, setting: Setting) -> Array:
-        return score(params, setting, joined([draw(key, config.batch // 2) for draw in samplers(config).values()]))[0]
+        halves = [draw(key, config.batch // 2) for draw in samplers(config).values()]
+        return score(params, setting, jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *halves))[0]
 
     def measure(params: dict, key: Array, setting: Setting) -> dict[str, Array]:
         metrics: dict[str, Array] = {}
-        for harder in (False, True):
-            for task, draw in samplers(config, harder=harder).items():
-                lost, accuracy = score(params, setting, draw(key, config.eval_sequences))
-                metrics |= (
-                    {f"{task}/harder": accuracy} if harder else {f"{task}/accuracy": accuracy, f"{task}/loss": lost}
-                )
+        for task, draw in samplers(config).items():
+            metrics[f"{task}/loss"], metrics[f"{task}/accuracy"] = score(
+                params, setting, draw(key, config.eval_sequences)
+            )
+        for task, draw in samplers(config, harder=True).items():
+            _, metrics[f"{task}/harder"] = score(params, setting, draw(key, config.eval_sequences))
         return metrics
 
     return trainings_of(config, network, loss, measure)
@@ -148,11 +149,6 @@ def samplers(config: Config, *, harder: bool = False) -> dict[str, Callable[[Arr
         "strings": partial(strings, **sizes),
         "pairs": partial(pairs, **sizes, labels=config.labels, shown=config.shown),
     }
-
-
-def joined(parts: list[Sequences]) -> Sequences:
-    """One batch of all."""
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
 
 EXPERIMENT = Experiment(

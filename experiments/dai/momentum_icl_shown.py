@@ -5,14 +5,14 @@ Figures: accuracy over training, times of acquisition, accuracy on harder sequen
 
 import numpy as np
 
-from experiments.dai.mixer_looks import looks
-from experiments.dai.mixers import chosen, label, of
+from experiments.dai.mixer_looks import curves, name_ticks
+from experiments.dai.mixers import chosen
 from experiments.dai.momentum_icl import CURVE, STEPS, TASKS
 from experiments.onsets import crossing
 from experiments.panels import described
 from icl_lab.claims import NOT_REACHED, Criterion, Quick
 from icl_lab.lab import Claim, Record, claims_of
-from icl_lab.lab.style import SPARSE, Axes, Figure, band, panels
+from icl_lab.lab.style import Axes, Figure, panels
 
 ACQUIRED = 0.8
 """Accuracy from which a task counts as acquired."""
@@ -42,7 +42,7 @@ def sooner(record: Record, task: str, which: str = "momentum", than: str = "vani
 def better(record: Record, task: str, which: str = "momentum") -> np.ndarray:
     """(M,) last accuracy on harder sequences of the best mixer of a kind, less that of vanilla."""
     last = CURVE(record, task=task, metric="harder")[..., -1]
-    return -chosen(record, which, -last) - of(record, CURVE.at(task=task, metric="harder"), "vanilla")[:, -1]
+    return chosen(record, "vanilla", -last) - chosen(record, which, -last)
 
 
 def against_local(record: Record, task: str) -> np.ndarray:
@@ -117,25 +117,22 @@ def figures(record: Record) -> dict[str, Figure]:
     """A row for every task."""
     figure, rows = panels(3, len(TASKS))
     for task, row in zip(TASKS, rows):
-        for name, look in looks(tuple(record.config["mixers"])).items():
-            band(row[0], STEPS(record), of(record, CURVE.at(task=task, metric="accuracy"), name), None, **look | SPARSE)
+        curves(row[0], record, STEPS(record), CURVE(record, task=task, metric="accuracy"))
         row[0].axhline(ACQUIRED, color="0.6", linewidth=0.8)
         described(row[0], 2, xlabel="training step", ylabel="accuracy", title=TITLES[task], ylim=(0, 1.02))
-        _members(row[1], record, times(record, task) * STEPS(record)[-1], f"steps to accuracy {ACQUIRED:g}")
-        row[1].set_title("when it is learned")
+        when = times(record, task) * STEPS(record)[-1]
+        _members(row[1], record, when, f"steps to accuracy {ACQUIRED:g}", "when it is learned")
         harder = "longer strings" if task == "strings" else "twice the words"
-        _members(row[2], record, CURVE(record, task=task, metric="harder")[..., -1], "last accuracy")
-        row[2].set_title(harder)
+        _members(row[2], record, CURVE(record, task=task, metric="harder")[..., -1], "last accuracy", harder)
     return {"icl": figure}
 
 
-def _members(axes: Axes, record: Record, values: np.ndarray, ylabel: str) -> None:
+def _members(axes: Axes, record: Record, values: np.ndarray, ylabel: str, title: str) -> None:
     """(V, M) values by mixer: every member, lines join members of one number, and their median."""
-    names = list(record.config["mixers"])
-    axes.plot(range(len(names)), values, color="0.75", linewidth=0.6, zorder=1)
+    axes.plot(range(len(values)), values, color="0.75", linewidth=0.6, zorder=1)
     for i, members in enumerate(values):
         axes.plot(np.full(members.size, i), members, linestyle="", marker="o", color="#0072B2", alpha=0.5, markersize=3)
-    axes.plot(range(len(names)), np.median(values, axis=1), linestyle="", marker="_", markersize=14, color="black")
-    axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
-    axes.set_ylabel(ylabel)
+    axes.plot(range(len(values)), np.median(values, axis=1), linestyle="", marker="_", markersize=14, color="black")
+    name_ticks(axes, record.config["mixers"])
+    axes.set(ylabel=ylabel, title=title)
     axes.set_ylim(bottom=0)

@@ -70,11 +70,6 @@ def check(config: Config) -> None:
     constraints.check(config, [below("context", min(corpus().training.size, corpus().validation.size))])
 
 
-def windows_needed(config: Config) -> int:
-    """Bytes of a window: T, and the one before the first."""
-    return config.context + 1
-
-
 @functools.cache
 def corpus() -> Corpus:
     """The sources of the pinned jax package."""
@@ -92,7 +87,8 @@ LAGS = quantity("lags", "mixer", "member", "layer", "lag")
 def trainings(config: Config) -> Table:
     """V mixers times M members."""
     network, text = mixed_language.network_of(config, BYTES), corpus()
-    draw, held_out = (windows(part, windows_needed(config)) for part in (text.training, text.validation))
+    # the bytes of a window: T, and the one before the first
+    draw, held_out = (windows(part, config.context + 1) for part in (text.training, text.validation))
 
     def loss(params: dict, key: Array, setting: Setting) -> Array:
         return next_token_losses(network, params, setting, draw(key, config.batch)).mean()
@@ -108,7 +104,7 @@ def trainings(config: Config) -> Table:
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Arrays (V, M, ..)."""
     text, network = corpus(), mixed_language.network_of(config, BYTES)
-    held_out = windows(text.validation, windows_needed(config))
+    held_out = windows(text.validation, config.context + 1)
 
     def finish(params: dict, key: Array, setting: Setting) -> dict[str, Array]:
         tokens = held_out(key, config.final_windows)
@@ -121,17 +117,9 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         return {"final": jnp.stack([at(parts) for parts in (4, 2, 1)]), "lags": lags}
 
     yield mixed_language.measured_of(config, fits, finish)
-    yield (
-        "facts",
-        {
-            "corpus_sha256": text.digest,
-            "corpus_files": text.files,
-            "training_bytes": text.training.size,
-            "validation_bytes": text.validation.size,
-            "parameters": _parameters(network),
-            "unigram": _unigram(text),
-        },
-    )
+    sizes = {"training_bytes": text.training.size, "validation_bytes": text.validation.size}
+    of_corpus = {"corpus_sha256": text.digest, "corpus_files": text.files, **sizes, "unigram": _unigram(text)}
+    yield "facts", of_corpus | {"parameters": _parameters(network)}
 
 
 def divided(tokens: Array, parts: int) -> Array:

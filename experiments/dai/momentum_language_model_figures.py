@@ -5,12 +5,13 @@ And what is read off them: the gap between momentum and vanilla, its limit, and 
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from experiments.dai.mixed_language import falls_from
-from experiments.dai.mixer_looks import looks
-from experiments.dai.mixers import chosen, kind, label, of
+from experiments.dai.mixer_looks import curves, looks, name_ticks
+from experiments.dai.mixers import chosen, kind, of
 from experiments.dai.momentum_language_model import ETA, FINAL, LAGS, LOSS, STEPS
 from experiments.panels import ABOVE, bars, described, side_by_side
 from icl_lab.lab import Record
@@ -18,6 +19,10 @@ from icl_lab.lab.intervals import t_interval
 from icl_lab.lab.style import SPARSE, THEORY, Axes, Figure, band
 
 LENGTHS = ("T/4", "T/2", "T")
+THREE: tuple[dict[str, Any], ...] = tuple(
+    {"color": tone, "marker": mark} for tone, mark in zip(("#0072B2", "#D55E00", "#000000"), "os^")
+)
+"""Looks of three context lengths, or layers."""
 
 
 def gap(record: Record) -> np.ndarray:
@@ -65,9 +70,8 @@ def mean_lag(record: Record, mixer: str) -> np.ndarray:
 
 def figures(record: Record) -> dict[str, Figure]:
     """Perplexity and the gap; loss and paired differences; recency of attention, and the coefficients chosen."""
-    mixers = tuple(record.config["mixers"])
     timed = "training" in record.provenance.get("stages", {})
-    learned = [partial(_coefficients, name=name) for name in mixers if kind(name) == "learned"][:1]
+    learned = [partial(_coefficients, name=name) for name in record.config["mixers"] if kind(name) == "learned"][:1]
     shown: dict[str, Sequence[Callable[[Axes, Record], None]]] = {
         "perplexity": (_perplexity, *[_over_time] * timed, _gap),
         "loss": (_curves, _behind, _differences),
@@ -78,8 +82,7 @@ def figures(record: Record) -> dict[str, Figure]:
 
 def _perplexity(axes: Axes, record: Record) -> None:
     """Against steps below and bytes above: a step of every mixer sees as many."""
-    for name, look in looks(tuple(record.config["mixers"])).items():
-        band(axes, STEPS(record), np.exp(of(record, LOSS, name)), None, **look | SPARSE)
+    curves(axes, record, STEPS(record), np.exp(LOSS(record)))
     _from_ten(axes)
     axes.set(xlabel="training step", title="by steps")
     axes.legend(ncols=2, **ABOVE | {"bbox_to_anchor": (0.5, 1.22)})
@@ -91,7 +94,7 @@ def _perplexity(axes: Axes, record: Record) -> None:
 def _over_time(axes: Axes, record: Record) -> None:
     """Against seconds of training of one member, measurements included, of the process that finished the run."""
     stages, members = record.provenance["stages"], record.config["members"]
-    for name, look in looks(tuple(record.config["mixers"])).items():
+    for name, look in looks(record).items():
         stage = stages["training_learned" if kind(name) == "learned" else "training"]
         per_step = stage["seconds"] / stage["members"] / stage["steps"]
         band(axes, STEPS(record) * per_step, np.exp(of(record, LOSS, name)), None, **look | SPARSE)
@@ -129,8 +132,7 @@ def _gap(axes: Axes, record: Record) -> None:
 
 
 def _curves(axes: Axes, record: Record) -> None:
-    for name, look in looks(tuple(record.config["mixers"])).items():
-        band(axes, STEPS(record), of(record, LOSS, name), None, **look | SPARSE)
+    curves(axes, record, STEPS(record), LOSS(record))
     axes.axhline(record.metrics["unigram"], color="0.6", linewidth=0.8, label="without context")
     lowest = float(np.nanmin(LOSS(record)))
     axes.set_ylim(lowest - 0.05, max(record.metrics["unigram"] + 0.1, lowest + 0.5))
@@ -140,7 +142,7 @@ def _curves(axes: Axes, record: Record) -> None:
 def _behind(axes: Axes, record: Record) -> None:
     """Validation loss less that of the vanilla member with the same start and data, over training."""
     vanilla = of(record, LOSS, "vanilla")
-    for name, look in looks(tuple(record.config["mixers"])).items():
+    for name, look in looks(record).items():
         if name != "vanilla":
             band(axes, STEPS(record), of(record, LOSS, name) - vanilla, None, **look | SPARSE)
     axes.axhline(0, color="black", linewidth=0.8)
@@ -151,24 +153,23 @@ def _differences(axes: Axes, record: Record) -> None:
     """Paired differences of final loss with 95 % intervals, at the three context lengths."""
     names = [name for name in record.config["mixers"] if name != "vanilla"]
     vanilla = of(record, FINAL, "vanilla")
-    for i, (length, marker, tone) in enumerate(zip(LENGTHS, "os^", ("#0072B2", "#D55E00", "#000000"))):
+    for i, (length, look) in enumerate(zip(LENGTHS, THREE)):
         middle, ends = [], []
         for name in names:
             mean, (low, high) = t_interval(of(record, FINAL, name)[:, i] - vanilla[:, i])
             middle.append(mean)
             ends.append((mean - low, high - mean) if np.isfinite(low) else (0.0, 0.0))
         at = np.arange(len(names)) + 0.2 * (i - 1)
-        axes.errorbar(at, middle, np.array(ends).T, linestyle="", marker=marker, color=tone, label=f"context {length}")
+        axes.errorbar(at, middle, np.array(ends).T, linestyle="", label=f"context {length}", **look)
     axes.axhline(0, color="black", linewidth=0.8)
-    axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
+    name_ticks(axes, names)
     described(axes, 3, ylabel="final loss less vanilla's (nats a byte)", title="at the end, by context")
 
 
 def _lags(axes: Axes, record: Record) -> None:
     """Share of attention at most so many tokens back, mean over layers."""
-    for name, look in looks(tuple(record.config["mixers"])).items():
-        share = of(record, LAGS, name).mean(1).cumsum(-1)[:, :-1]
-        band(axes, 1 + np.arange(share.shape[-1]), share, None, **look | SPARSE)
+    share = LAGS(record).mean(2).cumsum(-1)[..., :-1]
+    curves(axes, record, 1 + np.arange(share.shape[-1]), share)
     axes.set_xscale("log", base=2)
     axes.set(xlabel="tokens, counted back from the current one", ylabel="share of attention (mean over layers)")
     described(axes, 2, title="how far back")
@@ -181,19 +182,18 @@ def _mean_lags(axes: Axes, record: Record) -> None:
     for i, layer in enumerate(shown):
         values = np.stack([mean_lag(record, name)[:, layer] for name in names])
         at = np.arange(len(names)) + 0.2 * (i - (len(shown) - 1) / 2)
-        look = {"color": ("#0072B2", "#D55E00", "#000000")[i], "marker": "os^"[i]}
-        bars(axes, at, values.T, f"layer {layer + 1}", look)
-    axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
+        bars(axes, at, values.T, f"layer {layer + 1}", THREE[i])
+    name_ticks(axes, names)
     described(axes, 3, ylabel="mean lag of attention (tokens)", title="mean lag")
 
 
 def _coefficients(axes: Axes, record: Record, name: str) -> None:
     """Learned coefficients over training; every head is a line, its median over members."""
-    curves = np.median(of(record, ETA, name), axis=0)  # (R, L, H)
-    for layer in range(curves.shape[1]):
-        dash, tone = ("-", "--", "-.", ":")[layer % 4], ("#0072B2", "#D55E00", "#000000", "#009E73")[layer % 4]
-        for head in range(curves.shape[2]):
-            text = f"layer {layer + 1}" if head == 0 and layer < 4 else None
-            axes.plot(STEPS(record), curves[:, layer, head], color=tone, linestyle=dash, label=text)
+    looks_of_layers = (("-", "#0072B2"), ("--", "#D55E00"), ("-.", "#000000"), (":", "#009E73"))
+    for layer, heads in enumerate(np.moveaxis(np.median(of(record, ETA, name), axis=0), 1, 0)):  # (R, H)
+        dash, tone = looks_of_layers[layer % 4]
+        first, *_ = axes.plot(STEPS(record), heads, color=tone, linestyle=dash)
+        if layer < 4:
+            first.set_label(f"layer {layer + 1}")
     axes.set(xlabel="training step", ylabel=r"learned coefficient $\eta$ of each head", ylim=(0, 1))
     described(axes, 4, title="coefficients")

@@ -23,7 +23,6 @@ leaves, and about what those that left became.
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -33,7 +32,7 @@ import optax
 from jax import Array
 
 from experiments.dai import descents, mixers
-from experiments.dai.linear_mixing import MixedNetwork, mixed_network
+from experiments.dai.linear_mixing import MixedNetwork
 from experiments.settings import Members, member_keys
 from experiments.training import always, mean_in_chunks
 from icl_lab.compare import compare_batches
@@ -44,7 +43,7 @@ from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import folded_weights
 from icl_lab.prompts import BatchLearner, Sample, Sampler, linear_regression
 from icl_lab.theory.linear_attention.momentum import copied_pairs, mixed_step_optimum, mixer_penalty
-from icl_lab.training import Fit, Training
+from icl_lab.training import Training
 from icl_lab.training.plans import members_at_once, squared_error
 
 MIXERS = ("vanilla", "momentum_0.3", "momentum_0.5", "momentum_0.9", "learned_0.5", "recent_1", "recent_4")
@@ -113,7 +112,7 @@ VALUES_NORM = quantity("{part}/values_norm", "mixer", "member", **JOINT)
 
 def trainings(config: Config) -> Table:
     """One training for each part; members of one number share start, tasks and evaluation whatever their mixer."""
-    return {name: _planned(config, name, _part(config, name)) for name in PARTS if name in config.only}
+    return {name: _planned(config, name) for name in PARTS if name in config.only}
 
 
 class Part(NamedTuple):
@@ -121,40 +120,39 @@ class Part(NamedTuple):
 
     Attributes:
       network: of all of them.
-      each: their settings (V M, ..), ``mixers.settings``.
-      size: D.
       batch: fresh tasks in a training step.
       steps: of training.
       rate: Adam's learning rate, or its schedule, and the clip of the gradient's norm.
     """
 
     network: MixedNetwork
-    each: dict[str, Array]
-    size: int
     batch: int
     steps: int
     rate: Callable[[Config], tuple[Any, float]]
 
+    def settings(self, config: Config) -> dict[str, Array]:
+        """(V M, ..) of all of them."""
+        tokens = self.network.tokens
+        return mixers.settings(config.mixers, config.members, tokens, tokens - 1)
+
 
 def _part(config: Config, name: str) -> Part:
-    n, members, size = config.context_length, config.members, config.alternating_size
+    n = config.context_length
     if name == "joint":
         return Part(
-            mixed_network(1, n, config.input_size, config.init_scale),
-            mixers.settings(config.mixers, members, n + 1, n),
-            config.input_size, config.batch, config.steps,
+            MixedNetwork(1, n, config.input_size, config.init_scale), config.batch, config.steps,
             lambda cfg: (cfg.learning_rate, cfg.gradient_clip),
         )  # fmt: skip
     return Part(
-        mixed_network(2, n, size, config.alternating_scale, alternating=True),
-        mixers.settings(config.mixers, members, 2 * n + 1, 2 * n),
-        size, config.alternating_batch, config.alternating_steps,
+        MixedNetwork(2, n, config.alternating_size, config.alternating_scale, alternating=True),
+        config.alternating_batch, config.alternating_steps,
         lambda cfg: (optax.cosine_decay_schedule(cfg.alternating_rate, cfg.alternating_steps), cfg.alternating_clip),
     )  # fmt: skip
 
 
-def _planned(config: Config, name: str, part: Part) -> Training:
-    network, draw = part.network, _sampler(config, part.size)
+def _planned(config: Config, name: str) -> Training:
+    part = _part(config, name)
+    network, draw = part.network, _sampler(config, part.network.input_size)
     keys = mixers.paired_keys(config, config.mixers, PARTS.index(name))
 
     def adam(setting: dict) -> optax.GradientTransformation:
@@ -166,7 +164,7 @@ def _planned(config: Config, name: str, part: Part) -> Training:
         lambda params, key, setting: _loss(network.learner(params, setting), draw(key, part.batch)),
         adam,
         keys,
-        part.each | {"config": arguments(config, keys.shape[0])},
+        part.settings(config) | {"config": arguments(config, keys.shape[0])},
         steps=part.steps,
         measure_every=config.measure_every,
         measure=lambda params, key, setting: {
@@ -182,16 +180,16 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """What each part became; arrays are (V, M, ..)."""
     parts = {"joint": _joint, "alternating": _alternating}
     for name, fit in fits.items():
-        facts, arrays = parts[name](config, _part(config, name), fit)
+        facts, arrays = parts[name](config, _part(config, name), fit.params)
         arrays |= {metric: fit.metrics[metric] for metric in ("loss", "eta")}
-        arrays = jax.tree.map(partial(mixers.by_mixer, mixers=config.mixers), arrays)
+        arrays = jax.tree.map(lambda values: np.reshape(values, (-1, config.members, *values.shape[1:])), arrays)
         yield {name: {"steps": fit.steps, **arrays}}
         yield "facts", {f"{name}_{fact}": value for fact, value in facts.items()}
 
 
-def _joint(config: Config, part: Part, fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
+def _joint(config: Config, part: Part, params: dict) -> tuple[dict[str, Any], dict[str, Any]]:
     """One layer on joint tokens, compared with the descents."""
-    size, n, network = part.size, config.context_length, part.network
+    network, n, size = part.network, config.context_length, part.network.input_size
     step, best = descents.best_step(n, size)
     heavy_balls, tuned = descents.best_heavy_balls(
         member_keys(config, 10_000, 1)[0], config.descents, config.oracle_contexts, context_length=n, input_size=size
@@ -202,22 +200,22 @@ def _joint(config: Config, part: Part, fit: Fit) -> tuple[dict[str, Any], dict[s
         by_name = {"trained": network.learner(params, setting), "without": plain, "gd": step, **heavy_balls}
         return by_name | {"analogy": descents.pass_over_demonstrations(setting["mixing"], size)}
 
-    finals = _finals(config, fit.params, part.each, size, learners, compared=True)
-    eta = fit.params["params"]["eta"]
-    rows = np.asarray(jax.vmap(lambda setting, eta: mixers.mixing(setting, eta)[0, -1])(part.each, eta))
-    columns = np.asarray(jax.vmap(lambda params: folded_weights(params)[1][0, 0, :, -1])(fit.params))
+    each, eta = part.settings(config), params["params"]["eta"]
+    finals = _finals(config, params, each, size, learners, compared=True)
+    rows = np.asarray(jax.vmap(lambda setting, eta: mixers.mixing(setting, eta)[0, -1])(each, eta))
+    columns = np.asarray(jax.vmap(lambda params: folded_weights(params)[1][0, 0, :, -1])(params))
     penalty = [float(mixer_penalty(row, b, input_variance=descents.VARIANCE)) for row, b in zip(rows, columns)]
     finals |= {"penalty": np.array(penalty), "values_norm": np.linalg.norm(columns, axis=1)}
     return {"best_step": best, "zero": size * descents.VARIANCE / 2, **tuned}, finals
 
 
-def _alternating(config: Config, part: Part, fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
+def _alternating(config: Config, part: Part, params: dict) -> tuple[dict[str, Any], dict[str, Any]]:
     """Two layers on tokens x_1, y_1, x_2, .., x_q without positions."""
-    size, n, network = part.size, config.context_length, part.network
+    network, n, size = part.network, config.context_length, part.network.input_size
     step, best = descents.best_step(n, size)
     zero = lambda prompts: jnp.zeros((prompts.x.shape[0], 1))  # noqa: E731
     learners = lambda params, setting: {"trained": network.learner(params, setting), "gd": step, "zero": zero}  # noqa: E731
-    finals = _finals(config, fit.params, part.each, size, learners)
+    finals = _finals(config, params, part.settings(config), size, learners)
     sizes: dict[str, Any] = {"input_size": size, "input_variance": descents.VARIANCE}
     by_hand = {
         name: mixed_step_optimum(copied_pairs(mixers.fixed_mixing(name, 2 * n + 1, 2 * n)), **sizes)[1]

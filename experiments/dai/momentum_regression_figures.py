@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments.dai.mixer_looks import looks
-from experiments.dai.mixers import eta_of, kind, label, momenta, of
+from experiments.dai.mixer_looks import looks, name_ticks
+from experiments.dai.mixers import eta_of, kind, momenta, of
 from experiments.dai.momentum_regression import COMPARED, ETA, FINAL, LOSS, PENALTY, STEPS
-from experiments.panels import ABOVE, described
+from experiments.panels import bars, described
 from icl_lab.lab import Record
 from icl_lab.lab.style import SPARSE, THEORY, Axes, Figure, band, panels
 
@@ -59,8 +59,7 @@ def figures(record: Record) -> dict[str, Figure]:
 
 
 def _loss(axes: Axes, record: Record, part: str, title: str) -> None:
-    styles = looks(tuple(record.config["mixers"]))
-    for (name, look), curves in zip(styles.items(), LOSS(record, part=part)):
+    for (name, look), curves in zip(looks(record).items(), LOSS(record, part=part)):
         line, gone = look | SPARSE, left(record, part, name)  # members stay on plateaus, or leave them
         axes.plot(
             STEPS(record, part=part), curves.T, **line | {"linewidth": 0.4, "alpha": 0.5, "label": None, "marker": ""}
@@ -76,37 +75,34 @@ def _loss(axes: Axes, record: Record, part: str, title: str) -> None:
 def _penalty(axes: Axes, record: Record) -> None:
     """What a mixer adds to the loss, measured against the closed form, every member."""
     measured, theory = added(record)
-    names = [name for name in record.config["mixers"] if kind(name) != "vanilla"]
-    styles = looks(tuple(record.config["mixers"]))
-    for name, observed, predicted in zip(names, measured, theory):
-        axes.plot(predicted, observed, **styles[name] | {"linestyle": "", "label": None})
+    styles = [look for name, look in looks(record).items() if kind(name) != "vanilla"]
+    for look, observed, predicted in zip(styles, measured, theory):
+        axes.plot(predicted, observed, **look | {"linestyle": "", "label": None})
     top = 1.1 * max(float(theory.max()), float(measured.max()))
     axes.plot([0, top], [0, top], **THEORY, label="theory")
-    axes.set_title("what a mixer adds to the loss")
-    axes.set_xlabel("added to the loss, closed form")
-    axes.set_ylabel("added to the loss, measured")
-    axes.legend()
+    described(axes, title="what a mixer adds to the loss",
+              xlabel="added to the loss, closed form", ylabel="added to the loss, measured")  # fmt: skip
 
 
 def _distances(axes: Axes, record: Record) -> None:
     """Differences of sensitivities from the learners, of layers without and with momentum that left the plateau."""
-    shown = [name for name in ("vanilla", *momenta(record)) if left(record, "joint", name).any()]
+    mixers = list(record.config["mixers"])
+    gone = np.stack([left(record, "joint", name) for name in mixers])
+    shown = [name for name in ("vanilla", *momenta(record)) if gone[mixers.index(name)].any()]
     learners = {"gd": REFERENCES["gd"], "analogy": REFERENCES["analogy"]}
     for i, steps in enumerate(record.config["descents"]):
         look = REFERENCES["heavy_ball"] | {"label": f"heavy ball, {steps} steps", "marker": "^v<>"[i % 4]}
         learners[f"heavy_ball_{steps}"] = look
     for i, (name, look) in enumerate(learners.items()):
-        measure = COMPARED.at(part="joint", learner=name, metric="sensitivity_difference")
-        values = [of(record, measure, mixer)[left(record, "joint", mixer)] for mixer in shown]
+        distances = np.where(
+            gone, COMPARED(record, part="joint", learner=name, metric="sensitivity_difference"), np.nan
+        )
         at = np.arange(len(shown)) + 0.12 * (i - (len(learners) - 1) / 2)
-        low, middle, high = np.array([np.quantile(row, [0.1, 0.5, 0.9]) for row in values]).reshape(-1, 3).T
-        axes.errorbar(at, middle, np.stack([middle - low, high - middle]), linestyle="", **look)
+        bars(axes, at, distances[[mixers.index(mixer) for mixer in shown]].T, look["label"], look)
     axes.set_xticks(range(len(shown)), ["0" if name == "vanilla" else f"{eta_of(name):g}" for name in shown])
-    axes.set_xlabel(r"momentum $\eta$ of the layer")
-    axes.set_title("distance from algorithms")
-    axes.set_ylabel("difference of sensitivities")
     axes.set_ylim(bottom=0)
-    axes.legend(ncols=2, **ABOVE)
+    described(axes, 2, title="distance from algorithms",
+              xlabel=r"momentum $\eta$ of the layer", ylabel="difference of sensitivities")  # fmt: skip
 
 
 def _coefficient(axes: Axes, record: Record) -> None:
@@ -121,13 +117,14 @@ def _coefficient(axes: Axes, record: Record) -> None:
                 look = {"color": colour, "linestyle": dashes[layer % len(dashes)], "label": where}
                 gone = left(record, part, name)
                 band(axes, STEPS(record, part=part), curves[gone if gone.any() else ~gone, :, layer], None, **look)
-    axes.set(xlabel="training step", title="learned coefficients", ylabel=r"learned coefficient $\eta$", ylim=(0, 1))
-    axes.legend(**ABOVE)
+    described(axes, 1, title="learned coefficients", ylim=(0, 1),
+              xlabel="training step", ylabel=r"learned coefficient $\eta$")  # fmt: skip
 
 
 def _copying(axes: Axes, record: Record) -> None:
     """Final losses on alternating tokens beside what a mixer that copies by hand leaves."""
     names, by_hand = list(record.config["mixers"]), record.metrics["alternating_by_hand"]
+    final = FINAL.at(part="alternating", learner="trained")
     labelled: set[str] = set()
 
     def once(text: str) -> str | None:
@@ -136,10 +133,7 @@ def _copying(axes: Axes, record: Record) -> None:
         return text if new else None
 
     for i, name in enumerate(names):
-        losses, gone = (
-            of(record, FINAL.at(part="alternating", learner="trained"), name),
-            left(record, "alternating", name),
-        )
+        losses, gone = of(record, final, name), left(record, "alternating", name)
         parts = {"left the plateau": (gone, "full"), "stayed": (~gone, "none")}
         for text, (those, fill) in parts.items():
             if those.any():
@@ -152,6 +146,6 @@ def _copying(axes: Axes, record: Record) -> None:
             axes.plot(i, by_hand[name], label=once("by hand: copy, one step"), **line)
     axes.axhline(record.metrics["alternating_best_step"], **THEORY, label="best step of GD")
     axes.axhline(record.metrics["alternating_zero"], color="0.6", linewidth=0.8, label="predicting 0")
-    axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
+    name_ticks(axes, names)
     axes.set(xlim=(-0.7, len(names) - 0.3), title="final losses, and how many left the plateau")
     described(axes, 2, ylabel="final loss", ylim=(0, 1.2 * record.metrics["alternating_zero"]))

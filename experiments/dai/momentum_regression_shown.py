@@ -9,7 +9,7 @@ from experiments.dai.momentum_regression import COMPARED, ETA, FINAL, LOSS, STEP
 from experiments.dai.momentum_regression_figures import added, figures, left
 from experiments.onsets import half_drop_times
 from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
-from icl_lab.lab import NotRun, Record, claims_of
+from icl_lab.lab import Record, claims_of
 
 __all__ = ["CLAIMS", "figures"]
 _DIFFERENCE = COMPARED.at(part="joint", metric="sensitivity_difference")
@@ -69,16 +69,9 @@ def _stays_longer(record: Record) -> np.ndarray:
 
 def _learned(record: Record) -> np.ndarray:
     """(M,) last over first coefficient where it is learned."""
-    name = _named(record, "learned")
+    name = next((name for name in record.config["mixers"] if kind(name) == "learned"), "learned")
     eta = of(record, ETA.at(part="joint"), name)[..., 0]
     return given(eta[:, -1] / eta[:, 0], left(record, "joint", name))
-
-
-def _named(record: Record, which: str) -> str:
-    names = [name for name in record.config["mixers"] if kind(name) == which]
-    if not names:
-        raise NotRun(which)
-    return names[0]
 
 
 def remaining(record: Record, mixer: str) -> np.ndarray:

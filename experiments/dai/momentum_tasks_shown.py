@@ -9,8 +9,8 @@ The figure: accuracy on each task, after more demonstrations, and steps of the c
 import numpy as np
 
 from experiments.dai.controls_figures import in_words
-from experiments.dai.mixer_looks import looks
-from experiments.dai.mixers import chosen, label
+from experiments.dai.mixer_looks import looks, name_ticks
+from experiments.dai.mixers import chosen
 from experiments.dai.momentum_tasks import CEILING, END, FINAL, REACHED
 from experiments.panels import described, side_by_side
 from icl_lab.lab import Record, claims_of
@@ -102,7 +102,7 @@ def figures(record: Record) -> dict[str, Figure]:
 def _tasks(axes: Axes, record: Record) -> None:
     """Accuracy after all demonstrations; a network is a marker, open where it did not come through."""
     tasks, came = record.metrics["tasks"], through(record)
-    styles = looks(tuple(record.config["mixers"]))
+    styles = looks(record)
     for i, look in enumerate(styles.values()):
         at = np.arange(len(tasks)) + 0.13 * (i - (len(styles) - 1) / 2)
         ends = FINAL(record)[i, :, :, -1]
@@ -123,7 +123,7 @@ def _tasks(axes: Axes, record: Record) -> None:
 def _demonstrations(axes: Axes, record: Record) -> None:
     """Mean of the six tasks against the number of demonstrations, networks that came through."""
     came = through(record)
-    for i, look in enumerate(looks(tuple(record.config["mixers"])).values()):
+    for i, look in enumerate(looks(record).values()):
         curves = FINAL(record)[i].mean(1)
         shown = curves[came[i]] if came[i].any() else curves
         band(axes, np.arange(shown.shape[1]), shown, **look | SPARSE)
@@ -132,11 +132,10 @@ def _demonstrations(axes: Axes, record: Record) -> None:
 
 def _steps(axes: Axes, record: Record) -> None:
     """Steps of all stages before the last, a point for each network that came to it, and their median."""
-    names = list(record.config["mixers"])
-    for i, look in enumerate(looks(tuple(names)).values()):
+    for i, look in enumerate(looks(record).values()):
         steps = END(record, metric="steps")[i, :, :-1].astype(float).sum(-1)[through(record)[i]]
         axes.plot(np.full(steps.size, i), steps, linestyle="", marker=look["marker"], color=look["color"], markersize=4)
         if steps.size:
             axes.plot([i], [np.median(steps)], linestyle="", marker="_", markersize=14, color="black")
-    axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
+    name_ticks(axes, record.config["mixers"])
     axes.set(yscale="log", ylabel="steps until the mixture", title="the way to the mixture")

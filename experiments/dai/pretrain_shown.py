@@ -200,8 +200,8 @@ def _curriculum(record: Record) -> Figure:
                     at.legend()
             else:
                 at.axhline(record.config["stage_loss"][i], color="0.3", linewidth=0.7, linestyle="--")
-            at.set_title(f"{_NAMES[i]}: {int((reached > i).sum())} of {entered} came to its end")
-            at.set_xlabel("step of the stage")
+            ended = f"{int((reached > i).sum())} of {entered} came to its end"
+            at.set(title=f"{_NAMES[i]}: {ended}", xlabel="step of the stage")
             at.set_ylim(bottom=0)
         row[0].set_ylabel(f"{encoding} positions: loss of predictable tokens (nats)")
         row[0].plot([], [], color="0.6", linewidth=0.7, label=_failed(passes))
@@ -224,19 +224,16 @@ def _demonstrations(record: Record) -> Figure:
             if passes.any():
                 label = f"{encoding}: {int(passes.sum())} that pass the gate"
                 band(at, x, accuracy[passes, i], label=label, **look | {"markevery": 2})
-            for curve in accuracy[~passes, i]:
-                at.plot(x, curve, color=look["color"], linestyle=look["linestyle"], linewidth=0.5, alpha=0.4)
             if (~passes).any():
-                thin = {"color": look["color"], "linestyle": look["linestyle"], "linewidth": 0.5, "alpha": 0.6}
-                at.plot([], [], label=f"{encoding}: {_failed(passes)}", **thin)
+                thin = look | {"marker": "", "linewidth": 0.5}
+                at.plot(x, accuracy[~passes, i].T, alpha=0.4, **thin)
+                at.plot([], [], alpha=0.6, label=f"{encoding}: {_failed(passes)}", **thin)
         at.axhline(1 / task.classes, color="0.6", linewidth=0.8, label="chance")
         at.axhline(np.median(CEILING(record)[:, i]), **THEORY, label="who knows the task (Bayes)")
         alone = float(np.median(MEANING_ONLY(record)[:, i]))
         at.axhline(alone, color="0.3", linewidth=0.8, linestyle="-.", label="meanings of the labels alone")
-        at.set_title(f"{task.family}, {task.classes} classes (for {task.stands_for})")
-        at.set_xlabel("demonstrations")
-        at.set_ylabel("accuracy")
-        at.set_ylim(0, 1.03)
+        title = f"{task.family}, {task.classes} classes (for {task.stands_for})"
+        at.set(title=title, xlabel="demonstrations", ylabel="accuracy", ylim=(0, 1.03))
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4)
     return figure

@@ -127,14 +127,11 @@ def _network(config: Config, prefix: str, fits: Fits) -> tuple[dict, dict[str, A
     """
     done = {stage: fit for stage in _stages(config) if (fit := fits[f"{prefix}_{stage}"]) is not None}
     curves = {stage: {name: values[0] for name, values in fit.metrics.items()} for stage, fit in done.items()}
-    names = ("late_loss", "label_entropy")
-    end: dict[str, np.ndarray] = {name: np.full(len(STAGES), np.nan) for name in names}
-    end["steps"] = np.zeros(len(STAGES), int)
-    for stage, curve in curves.items():
-        i = STAGES.index(stage)
-        end["steps"][i] = done[stage].steps[-1]
-        for name in names:
-            end[name][i] = curve[name][-1]
+    end = {
+        name: np.array([curves[stage][name][-1] if stage in done else np.nan for stage in STAGES], float)
+        for name in ("late_loss", "label_entropy")
+    }
+    end["steps"] = np.array([done[stage].steps[-1] if stage in done else 0 for stage in STAGES])
     through, _ = _progress(config, [*done.values()])
     reached = len(STAGES) if LAST in done else len(done) - (not through)
     nothing, padded = {name: curve[:0] for name, curve in next(iter(curves.values())).items()}, {}

@@ -58,18 +58,16 @@ def check_files(config: Files) -> None:
     material = _own_material(config)
     longest = _longest(material)
     largest = int(max(material.strangers.max(), material.candidates.max(), *material.marks.values()))
-    with _refusing("demonstrations", config=config):
-        if longest > network.positions:
-            raise ValueError(
-                f"allowed are fewer, the longest prompt has {longest} tokens and the context of the network "
-                f"{network.positions}"
-            )
-    with _refusing("tokenizer", config=config):
-        if largest >= network.vocabulary:
-            raise ValueError(
-                f"allowed is that of --gpt2_weights, whose embedding has {network.vocabulary} tokens; it makes token "
-                f"{largest}"
-            )
+    if longest > network.positions:
+        raise FlagError(
+            f"--demonstrations={config.demonstrations}: allowed are fewer, the longest prompt has {longest} tokens and "
+            f"the context of the network {network.positions}"
+        )
+    if largest >= network.vocabulary:
+        raise FlagError(
+            f"--tokenizer={config.tokenizer}: allowed is that of --gpt2_weights, whose embedding has "
+            f"{network.vocabulary} tokens; it makes token {largest}"
+        )
 
 
 def real_subject(config: Files) -> Subject:
@@ -86,6 +84,7 @@ def real_subject(config: Files) -> Subject:
         network, params, material,
         jobs_at_once=max(1, min(config.jobs_at_once, WEIGHTS_AT_ONCE // moved)),
         prompts_at_once=max(1, min(config.prompts_at_once, TOKENS_AT_ONCE // _longest(material))),
+        position=config.position,
     )  # fmt: skip
 
 

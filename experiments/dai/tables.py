@@ -16,7 +16,7 @@ import numpy as np
 
 from experiments.dai.analysis import present_mean
 from experiments.dai.common import passing
-from experiments.dai.controls import FROM_SECOND, NUMBERS, SIMILARITIES
+from experiments.dai.controls import NUMBERS, SIMILARITIES, counted_layers
 from icl_lab.lab.command_line import command
 from icl_lab.lab.flags import FlagError, setting
 from icl_lab.lab.record import RecordError
@@ -50,7 +50,7 @@ def _row(of: Mapping[str, Any], name: str, c: int) -> dict[str, float | None]:
     learned = passing(of)
     halves = present_mean(np.asarray(of["retest"][name])[learned][..., c], 1)  # (M, 2)
     return {
-        "mean": _number(_layers(of[name][:, :, c], name)[learned]),
+        "mean": _number(counted_layers(of[name][:, :, c], name)[learned]),
         "retest": _number(np.sqrt(present_mean(np.square(halves[:, 0] - halves[:, 1]) / 4, None))),
     }
 
@@ -70,11 +70,7 @@ def _of_task(of: Mapping[str, Any], name: str, t: int) -> np.ndarray:
     values = np.asarray(of[name])[:, t]
     if values.ndim == 1:  # an accuracy; all others have a row
         return values
-    return _layers(values[:, 0], name)
-
-
-def _layers(values: np.ndarray, name: str) -> np.ndarray:
-    return values[..., 1:] if name in FROM_SECOND else values
+    return counted_layers(values[:, 0], name)
 
 
 def _number(values: np.ndarray) -> float | None:

@@ -7,17 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.dai import (
-    analysis,
-    comparison,
-    controls,
-    dual_form,
-    implicit_finetuning,
-    layers,
-    material,
-    programs,
-)
-from experiments.dai.common import RANDOM
+from experiments.dai import analysis, comparison, controls, dual_form, implicit_finetuning, layers, material, programs
+from experiments.dai.common import RANDOM, stacked
 from experiments.dai.networks import check_networks, load_networks, one_network
 from icl_lab.compare import jensen_shannon, relative_sizes
 from icl_lab.lab.flags import FlagError
@@ -161,23 +152,24 @@ def test_metrics_of_a_row(table, chosen):
     still = table[controls.PAPER]._replace(finetuned=table[controls.PAPER].zero_shot)
     nothing = controls.metrics(jax.random.key(2), still, chosen.task, CONFIG)
     assert np.isnan(nothing.similarities["sim_aou"]).all()
-    numbers, why = comparison.row_numbers(comparison.joined([nothing]), chosen.task.targets)
+    numbers, why = controls.numbers_of(stacked([nothing]), chosen.task.targets)
     assert set(numbers) == set(controls.NUMBERS)
     assert why["sim_aou"] == "nothing changed in layers 1"
 
 
 def test_scores_count_all_sets_alike_and_halves_share_no_question():
     targets = np.array([0, 1, 0, 1])
-    said = np.zeros((3, 2, 4), int)
-    said[2] = targets  # fine-tuned answers are right
-    said[1, 0] = targets  # after the first set
-    hits = said == targets
-    numbers, _ = controls.scores(said, hits, targets)
+    said = np.zeros((2, 4, 3), int)
+    said[..., 2] = targets  # fine-tuned answers are right
+    said[0, :, 1] = targets  # after the first set
+    hits = said == targets[:, None]
+    similarities, divergences = {"sim_aou": np.arange(8.0).reshape(2, 4, 1)}, {"shannon": said[..., 0] + 0.0}
+    row = controls.Measured(similarities, divergences, said, hits)
+    numbers, _ = controls.numbers_of(row, targets)
     assert numbers["accuracy_finetuned"] == 1
     assert numbers["accuracy_zero_shot"] == 0.5
     assert numbers["accuracy_in_context"] == 0.75
     assert numbers["recall"] == numbers["base_rate"] == 0.5  # two errors after each set
-    row = controls.Measured({"sim_aou": np.arange(8.0).reshape(2, 4, 1)}, {"shannon": said[0] + 0.0}, said, hits)
     halves = [comparison.retested(row, targets, half) for half in (0, 1)]
     assert [half["sim_aou"] for half in halves] == [1, 6]  # questions 0 and 2 of the first set, 1 and 3 of the second
     assert [half["accuracy_in_context"] for half in halves] == [1, 0]

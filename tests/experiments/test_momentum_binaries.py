@@ -11,7 +11,7 @@ import pytest
 from toys import verdicts
 
 from experiments.dai import mixers, momentum_icl, momentum_language_model
-from experiments.dai.linear_mixing import alternating_tokens, joint_tokens, mixed_network, mixed_predictions
+from experiments.dai.linear_mixing import MixedNetwork, alternating_tokens, mixed_predictions
 from experiments.dai.mixed_language import attention_by_lag, falls_from, initial, learning_rate, logits, network_of
 from experiments.dai.momentum_icl_shown import acquired_at
 from experiments.dai.momentum_language_model_figures import drift_of_gap, limit_of_gap
@@ -52,7 +52,7 @@ def prompts(n, d, batch=4):
 
 def test_without_a_mixer_the_network_is_linear_self_attention():
     n, d = 4, 3
-    network = mixed_network(1, n, d, 1.0)
+    network = MixedNetwork(1, n, d, 1.0)
     params = network.init(jax.random.key(0), jnp.zeros(()))
     own = {name: values[0] for name, values in mixers.settings(("vanilla",), 1, n + 1, n).items()}
     attention = {name: leaf for name, leaf in params["params"].items() if name != "eta"}
@@ -62,7 +62,7 @@ def test_without_a_mixer_the_network_is_linear_self_attention():
 
 def test_layers_are_momentum_attention_one_after_the_other():
     n, d, eta = 3, 2, 0.6
-    network = mixed_network(2, n, d, 1.0, alternating=True)
+    network = MixedNetwork(2, n, d, 1.0, alternating=True)
     params = network.init(jax.random.key(0), jnp.zeros(()))
     a, b = folded_weights(params)
     own = {name: values[0] for name, values in mixers.settings(("momentum_0.6",), 1, 2 * n + 1, 2 * n).items()}
@@ -81,9 +81,6 @@ def test_tokens_are_written_in_order():
     empty = np.zeros(3)
     expected = [[*x[0], 0], [*empty, *y[0]], [*x[1], 0], [*empty, *y[1]], [*query, 0]]
     np.testing.assert_array_equal(alternating_tokens(given)[0], np.array(expected, np.float32))
-    np.testing.assert_array_equal(
-        joint_tokens(given)[0], np.array([[*x[0], *y[0]], [*x[1], *y[1]], [*query, 0]], np.float32)
-    )
 
 
 def test_a_shift_in_the_first_layer_makes_the_second_one_a_step_of_gradient_descent():
