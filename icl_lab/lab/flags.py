@@ -37,9 +37,9 @@ def setting(
     (``arguments``) unless ``argument`` is False: it decides shapes or operations, or is rounded better as a constant
     (1 - b2). In a ``path`` of a command line, ``~`` is the user's folder.
     """
-    metadata = {"about": about, "choices": tuple(choices) if choices else None, "argument": argument, "path": path}
-    metadata |= {"at_least": at_least, "above": above, "at_most": at_most}
-    return dataclasses.field(default=default, metadata=metadata)
+    bounds = {"at_least": at_least, "above": above, "at_most": at_most}
+    words = {"about": about, "choices": tuple(choices) if choices else None, "argument": argument, "path": path}
+    return dataclasses.field(default=default, metadata=words | bounds)
 
 
 def define(config_class: type, values: flags.FlagValues) -> None:
