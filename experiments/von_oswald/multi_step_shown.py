@@ -6,7 +6,7 @@ import numpy as np
 
 from experiments.statistics import last, ratio
 from experiments.von_oswald.multi_step import CURVE, FINAL, STRENGTH
-from experiments.von_oswald.networks import cosine, figures, over
+from experiments.von_oswald.network_panels import cosine, figures, over
 from experiments.von_oswald.statistics import settled
 from icl_lab.claims import NOT_REACHED, NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of
