@@ -314,7 +314,7 @@ def test_command_names_what_is_left_out_and_refuses_a_folder_without_records(gal
     assert "record.json differs from its own digest" in said.err or "cannot be read" in said.err
     assert f"page: {out}" in said.out
     assert main(["page", f"--records={tmp_path / 'none'}"]) == 2
-    assert "holds no record" in capsys.readouterr().err
+    assert "allowed is a folder with records" in capsys.readouterr().err
 
 
 # What is committed

@@ -171,7 +171,7 @@ def test_one_process_never_touches_the_runtime(monkeypatch, alone):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--coordinator=here:1", "--processes=1", "--process=0"], "allowed with --distributed"),
+        (["--coordinator=here:1", "--processes=1", "--process=0"], "allowed is with --distributed"),
         (["--distributed", "--coordinator=here", "--processes=1", "--process=0"], "--coordinator=here .* as host:port"),
         (["--distributed", "--coordinator=here:1"], "--processes=0 .* P >= 1"),
         (["--distributed", "--coordinator=here:1", "--processes=2", "--process=2"], "--process=2: .* 0 to P - 1"),

@@ -18,7 +18,8 @@ from experiments.dai.analysis import present_mean
 from experiments.dai.common import passing
 from experiments.dai.controls import NUMBERS, SIMILARITIES, counted_layers
 from icl_lab.lab.command_line import command
-from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.constraints import holds
+from icl_lab.lab.flags import setting
 from icl_lab.lab.record import RecordError
 from icl_lab.lab.records import load
 
@@ -101,7 +102,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if folder := next((word for word in words if not word.startswith("-")), ""):
         words[words.index(folder)] = f"--run={folder}"  # of a second one ``command`` says that it is too much
-    return command(__doc__, Options(), _printed, ["tables", *words])
+    given = holds("the folder of a run of dai.implicit_finetuning", "run", when=lambda o: o.run)
+    return command(__doc__, Options(), _printed, ["tables", *words], [given])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,8 +115,6 @@ class Options:
 
 
 def _printed(options: Options) -> int:
-    if not options.run:
-        raise FlagError("--run=: allowed is the folder of a run of dai.implicit_finetuning")
     metrics = load(Path(options.run), arrays=False).metrics
     if "by_task" not in metrics:
         raise RecordError(f"{options.run} holds no table by task")

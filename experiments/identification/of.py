@@ -29,6 +29,7 @@ from experiments.identification.saved import LEAST, as_json, opened
 from icl_lab.identify import Identified
 from icl_lab.lab import load_run, records, style
 from icl_lab.lab.command_line import check_writable, command
+from icl_lab.lab.constraints import holds
 from icl_lab.lab.flags import FlagError, setting
 
 
@@ -50,19 +51,24 @@ class Options:
     plots: str = setting("", "folder of the figures; empty: none", path=True)
 
 
+CONSTRAINTS = (
+    holds("a folder", "plots", when=lambda o: not o.plots or not Path(o.plots).exists() or Path(o.plots).is_dir()),
+    holds("--model, or --run with its --stage, not both", "model", when=lambda o: not (o.model and (o.run or o.stage))),
+    holds(
+        "the folder of a finished run", "run", when=lambda o: o.model or (o.run and Path(o.run, "record.json").exists())
+    ),
+)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    return command(__doc__, Options(), _identify, argv)
+    return command(__doc__, Options(), _identify, argv, CONSTRAINTS)
 
 
 def _identify(options: Options) -> int:
-    if options.plots and Path(options.plots).exists() and not Path(options.plots).is_dir():
-        raise FlagError(f"--plots={options.plots}: allowed is a folder; this is a file")
     if options.model:
         return _of_model(options)
     folder = Path(options.run)
-    if not options.run or not (folder / "record.json").exists():
-        raise FlagError(f"--run={options.run}: allowed is the folder of a finished run")
     run, members, refused = load_run(folder), options.members or None, []
     stages = [options.stage] if options.stage else run.stages()
     if not stages:
@@ -87,8 +93,6 @@ def _identify(options: Options) -> int:
 
 
 def _of_model(options: Options) -> int:
-    if options.run or options.stage:
-        raise FlagError(f"--model={options.model}: allowed is --model, or --run with its --stage, not both")
     path = Path(options.model)
     kept = Path(options.json) if options.json else (path if path.is_dir() else path.parent) / "identified.json"
     saved = opened(path, options.heads or None)

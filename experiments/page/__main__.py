@@ -13,7 +13,8 @@ from pathlib import Path
 from experiments.binaries import discover
 from experiments.page import write_page
 from icl_lab.lab.command_line import command
-from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.constraints import holds
+from icl_lab.lab.flags import setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,15 +26,18 @@ class Options:
     out: str = setting("runs/page.html", "file to write", path=True)
 
 
+GALLERY = holds(
+    "a folder with records, as figures", "records", when=lambda o: any(Path(o.records).glob("*/*/*/record.json"))
+)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    return command(__doc__, Options(), _write, argv)
+    return command(__doc__, Options(), _write, argv, [GALLERY])
 
 
 def _write(options: Options) -> int:
     records, out = Path(options.records), Path(options.out)
-    if not any(records.glob("*/*/*/record.json")):
-        raise FlagError(f"--records={records} holds no record; allowed is a gallery such as figures")
     out.parent.mkdir(parents=True, exist_ok=True)
     left_out = write_page(records, Path(options.ledger or records / "claims.json"), out, discover())
     for name, reason in left_out.items():

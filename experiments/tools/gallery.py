@@ -40,8 +40,9 @@ from experiments.tools.verdict_tables import ledger_page, rewritten
 from icl_lab.lab import anchors, drift, provenance, records, report
 from icl_lab.lab.claims import NOT_JUDGED, NOT_RESOLVED, is_identity
 from icl_lab.lab.command_line import command, console_progress, use_compilation_cache
+from icl_lab.lab.constraints import holds
 from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.flags import setting
 from icl_lab.lab.record import Record, RecordError
 
 PRESETS = ("lab", "paper")
@@ -65,20 +66,24 @@ class Options:
     redraw: bool = setting(False, "draw the pictures of the gallery's own records anew, and change nothing else")
 
 
+OF_SOME = ("check", "accept", "redraw")
+MODES = (*OF_SOME, "rejudge")
+CONSTRAINTS = (
+    holds("one of them", *MODES, when=lambda o: sum(getattr(o, mode) for mode in MODES) <= 1),
+    holds(
+        "with --check, --accept or --redraw", "only", when=lambda o: not o.only or any(getattr(o, m) for m in OF_SOME)
+    ),
+    holds("a folder", "runs", when=lambda o: any(getattr(o, mode) for mode in MODES) or Path(o.runs).is_dir()),
+)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    return command(__doc__, Options(), _carry_out, argv)
+    return command(__doc__, Options(), _carry_out, argv, CONSTRAINTS)
 
 
 def _carry_out(options: Options) -> int:
     runs, gallery, readme = Path(options.runs), Path(options.figures), Path(options.readme)
-    modes = [f"--{name}" for name in ("check", "accept", "redraw", "rejudge") if getattr(options, name)]
-    if len(modes) > 1:
-        raise FlagError(f"{' '.join(modes)}: allowed is one of them")
-    if options.only and modes in ([], ["--rejudge"]):
-        raise FlagError(f"--only={options.only} goes with --check, --accept or --redraw")
-    if not (modes or runs.is_dir()):
-        raise FlagError(f"--runs={runs} is not a folder")
     experiments = choose(discover(), options.only)
     if options.accept:
         anchoring.accept(experiments, gallery)

@@ -24,6 +24,7 @@ from experiments.dai.tables import tables
 from icl_lab.lab import Experiment, FlagError, accepted, anchors, flags, records, setting
 from icl_lab.lab.combining import combine
 from icl_lab.lab.command_line import DONE, check_writable, command
+from icl_lab.lab.constraints import holds
 from icl_lab.lab.execution import draw
 from icl_lab.lab.record import Record, below
 
@@ -166,21 +167,25 @@ class Options:
     keep: int = setting(0, "networks of each encoding whose parameters stay; 0: all", at_least=0)
 
 
+def _fresh(outdir: Path) -> bool:
+    return not outdir.exists() or (outdir.is_dir() and not any(outdir.iterdir()))
+
+
+CONSTRAINTS = (
+    holds("both, not empty", "runs", "outdir", when=lambda o: o.runs and o.outdir),
+    holds("a new or an empty folder", "outdir", when=lambda o: _fresh(Path(o.outdir))),
+)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    return command(__doc__, Options(), _join, argv)
+    return command(__doc__, Options(), _join, argv, CONSTRAINTS)
 
 
 def _join(options: Options) -> int:
-    if not options.runs or not options.outdir:
-        raise FlagError(f"--runs={','.join(options.runs)} --outdir={options.outdir}: allowed are both, not empty")
-    folders, outdir = [Path(folder) for folder in options.runs], Path(options.outdir)
-    if outdir.exists() and not (outdir.is_dir() and not any(outdir.iterdir())):
-        raise FlagError(f"--outdir={outdir}: allowed is a new or an empty folder")
+    outdir = Path(options.outdir)
     check_writable(outdir)
-    if lacking := [folder for folder in folders if not (folder / "record.json").exists()]:
-        raise FlagError(f"--runs: {lacking[0]} holds no record.json; allowed are folders of finished runs")
-    runs = [records.load(folder) for folder in folders]
+    runs = [records.load(Path(folder)) for folder in options.runs]
     record = joined(runs, options.keep or None)
     experiment = _experiment(record)
     records.save(record, outdir, experiment.judged(record))

@@ -31,7 +31,8 @@ from experiments.papers import pictures
 from experiments.tools import forks, summary
 from experiments.tools.pace import Left, Pace, committed_seconds, timed
 from icl_lab.lab import command_line as lab
-from icl_lab.lab import drift, flags, records, report, stopping
+from icl_lab.lab import drift, records, report, stopping
+from icl_lab.lab.constraints import holds
 from icl_lab.lab.execution import Outcome, default_outdir
 from icl_lab.lab.executors import run_elsewhere
 from icl_lab.lab.experiment import PRESETS, Experiment
@@ -63,7 +64,8 @@ class Options:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
     lab.start_logging()
-    return lab.command(__doc__, Options(), reproduce, argv)
+    gallery = holds("a gallery, as figures", "against", when=lambda o: not o.against or Path(o.against).is_dir())
+    return lab.command(__doc__, Options(), reproduce, argv, [gallery])
 
 
 def reproduce(options: Options) -> int:
@@ -78,8 +80,6 @@ def reproduce(options: Options) -> int:
         print("\n".join(f"{name:32} {e.about.strip().splitlines()[0]}" for name, e in chosen.items()))
         return lab.DONE
     lab.check_compiling()
-    if options.against and not Path(options.against).is_dir():
-        raise flags.FlagError(f"--against={options.against} is not a folder; allowed is a gallery such as figures")
     plan, workers = [], options.workers or cores()
     shared = ("--wait", *["--cpu_devices=1"] * (workers > 1))  # runs side by side share the cores
     for e in chosen.values():

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from icl_lab import machine
 from icl_lab.lab import flags, options, report, stopping
+from icl_lab.lab.constraints import Constraint, check
 from icl_lab.lab.execution import default_outdir, execute
 from icl_lab.lab.experiment import EFFORT, Experiment
 from icl_lab.lab.flags import FlagError
@@ -240,7 +241,7 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> tuple[Option
     flags.define(type(experiment.presets["paper"]), values)
     _read(values, words)
     chosen = flags.parse(Options(), values)
-    options.check(chosen)
+    check(chosen, options.CONSTRAINTS)
     effort.whole_process(EFFORT.get(chosen.preset, "full"))
     config = flags.parse(experiment.presets[chosen.preset], values)
     experiment.validate(config)
@@ -263,11 +264,17 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> tuple[Option
 
 
 @machine.speaking()
-def command(about: str | None, usual: C, run: Callable[[C], int], argv: Sequence[str] | None = None) -> int:
+def command(
+    about: str | None,
+    usual: C,
+    run: Callable[[C], int],
+    argv: Sequence[str] | None = None,
+    constraints: Iterable[Constraint] = (),
+) -> int:
     """The command line of anything else: ``run`` with what flags make of ``usual``; returns the exit status.
 
-    ``usual`` is a dataclass of settings as that of a binary. What ``run`` refuses by FlagError, RecordError or OSError
-    is said too.
+    ``usual`` is a dataclass of settings as that of a binary, between which ``constraints`` must hold. What ``run``
+    refuses by FlagError, RecordError or OSError is said too.
     """
     words, values = list(sys.argv if argv is None else argv), absl_flags.FlagValues()
     flags.define(type(usual), values)
@@ -276,7 +283,9 @@ def command(about: str | None, usual: C, run: Callable[[C], int], argv: Sequence
         return DONE
     try:
         _read(values, words)
-        return run(flags.parse(usual, values))
+        options = flags.parse(usual, values)
+        check(options, constraints)
+        return run(options)
     except BrokenPipeError:
         raise
     except (absl_flags.Error, FlagError, RecordError, OSError) as error:

@@ -66,8 +66,10 @@ def holds(said: str, *names: str, when: Callable[[Any], bool]) -> Constraint:
 
     def check(config: Any) -> None:
         if not when(config):
-            given = " ".join(f"--{name}={flags.text(getattr(config, name), ',')}" for name in names)
-            raise FlagError(f"{given}: allowed is {said}")
+            values = {name: getattr(config, name) for name in names}
+            given = {name: "" if value is True else f"={flags.text(value, ',')}" for name, value in values.items()}
+            shown = [f"--{name}{text}" for name, text in given.items() if values[name] is not False]
+            raise FlagError(f"{' '.join(shown)}: allowed is {said}")
 
     return check
 

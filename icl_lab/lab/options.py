@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from icl_lab.lab import flags
+from icl_lab.lab.constraints import Constraint, holds
 from icl_lab.lab.experiment import EFFORT, PRESETS, Experiment
 from icl_lab.lab.flags import FlagError, setting
 from icl_lab.lab.report import with_zeros
@@ -80,26 +81,34 @@ def of_cells(options: Options) -> tuple[str, ...]:
     return tuple(f"--{name}={value}" for name, value in given.items() if value != getattr(Options(), name))
 
 
-def check(options: Options) -> None:
-    """Raises FlagError where options do not fit together."""
-    if options.dry_run and options.distributed:
-        raise FlagError("--dry_run: allowed is a single process, without --distributed")
-    if options.profile and options.dry_run:
-        raise FlagError("--profile: allowed is a run, without --dry_run")
-    if options.profile and options.grid:
-        raise FlagError("--profile: allowed is a single run, without --grid")
-    of_jobs = [name for name in OF_JOBS if getattr(options, name) != getattr(Options(), name)]
-    if of_jobs and options.executor == "local":
-        raise FlagError(f"--{of_jobs[0]}={getattr(options, of_jobs[0])}: allowed with --executor=slurm, submitit_local")
-    if elsewhere(options):
-        flag = f"--executor={options.executor}" if options.executor != "local" else f"--workers={options.workers}"
-        if not options.grid or options.distributed:
-            raise FlagError(f"{flag}: allowed is with --grid, and without --distributed")
+def _named(options: Options) -> bool:
+    """Whether the place of this process among others is given whole, or not at all."""
     given, usual = ((o.coordinator, o.processes, o.process) for o in (options, Options()))
-    named = re.fullmatch(r".+:\d+", options.coordinator) and 0 <= options.process < options.processes
-    if given != usual and not (options.distributed and named):
-        words = f"--coordinator={given[0]} --processes={given[1]} --process={given[2]}"
-        raise FlagError(f"{words}: allowed with --distributed, as host:port, a number P >= 1, and one from 0 to P - 1")
+    whole = re.fullmatch(r".+:\d+", options.coordinator) and 0 <= options.process < options.processes
+    return given == usual or bool(options.distributed and whole)
+
+
+def _of_jobs(name: str) -> Constraint:
+    usual = getattr(Options(), name)
+    return holds(
+        "with --executor=slurm, submitit_local", name,
+        when=lambda o: o.executor != "local" or getattr(o, name) == usual,
+    )  # fmt: skip
+
+
+_OF_GRIDS = "with --grid, and without --distributed"
+CONSTRAINTS = (
+    holds("a single process, without --distributed", "dry_run", when=lambda o: not (o.dry_run and o.distributed)),
+    holds("a run, without --dry_run", "profile", when=lambda o: not (o.profile and o.dry_run)),
+    holds("a single run, without --grid", "profile", when=lambda o: not (o.profile and o.grid)),
+    *map(_of_jobs, OF_JOBS),
+    holds(_OF_GRIDS, "executor", when=lambda o: o.executor == "local" or (o.grid and not o.distributed)),
+    holds(_OF_GRIDS, "workers", when=lambda o: not elsewhere(o) or (o.grid and not o.distributed)),
+    holds(
+        "with --distributed, as host:port, a number P >= 1, and one from 0 to P - 1",
+        "coordinator", "processes", "process", when=_named,
+    ),
+)  # fmt: skip
 
 
 def check_compiling() -> None:

@@ -15,6 +15,9 @@ class Config:
     rates: tuple = (0.1, 0.2)
     lengths: tuple = (4, 8)
     more: tuple = (1,)
+    check: bool = False
+    draw: bool = False
+    show: bool = False
 
 
 @pytest.mark.parametrize(
@@ -34,6 +37,10 @@ class Config:
         (
             constraints.holds("a divisor of --steps", "every", when=lambda c: c.steps % c.every == 0),
             {"every": 2}, {"every": 3}, "--every=3: allowed is a divisor of --steps",
+        ),
+        (
+            constraints.holds("one of them", "check", "draw", "show", when=lambda c: c.check + c.draw + c.show <= 1),
+            {"show": True}, {"check": True, "show": True}, "^--check --show: allowed is one of them",
         ),
     ],
 )  # fmt: skip
