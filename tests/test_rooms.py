@@ -57,6 +57,11 @@ TOOLS = ("benchmark", "gallery", "join_members", "reproduce")
 SHOWN = [name for name in TEXTS if name.endswith("_shown")]
 
 
+def test_rules_between_settings_are_data():
+    """What is refused by hand needs more than the settings: a file, a folder, a long computation."""
+    assert sum(text.count("raise FlagError") + text.count("raise flags.FlagError") for text in TEXTS.values()) <= 60
+
+
 def test_every_binary_has_what_it_shows_beside_it():
     assert {f"experiments.{name}_shown" for name in discover()} == set(SHOWN)
 

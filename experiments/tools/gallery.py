@@ -66,13 +66,10 @@ class Options:
     redraw: bool = setting(False, "draw the pictures of the gallery's own records anew, and change nothing else")
 
 
-OF_SOME = ("check", "accept", "redraw")
-MODES = (*OF_SOME, "rejudge")
+MODES = ("check", "accept", "redraw", "rejudge")
 CONSTRAINTS = (
     holds("one of them", *MODES, when=lambda o: sum(getattr(o, mode) for mode in MODES) <= 1),
-    holds(
-        "with --check, --accept or --redraw", "only", when=lambda o: not o.only or any(getattr(o, m) for m in OF_SOME)
-    ),
+    holds("with --check, --accept or --redraw", "only", when=lambda o: not o.only or o.check or o.accept or o.redraw),
     holds("a folder", "runs", when=lambda o: any(getattr(o, mode) for mode in MODES) or Path(o.runs).is_dir()),
 )
 
