@@ -21,7 +21,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import icl_lab
-from icl_lab.lab import flags, options, plans, records
+from icl_lab.lab import constraints, flags, options, plans, records
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.options import Options
@@ -92,7 +92,7 @@ def test_any_text_as_a_flag_is_a_value_or_a_refusal(field, word):
         values(["binary", f"--{field.name}={word}"])
         found = flags.parse(kind(), values)
         if kind is Options:
-            options.check(found)
+            constraints.check(found, options.CONSTRAINTS)
         return found
 
     found, refused = tried((FlagError, absl_flags.Error), parse)

@@ -1,5 +1,6 @@
 """What must hold between the settings of a configuration, as data: ``Experiment(constraints=(rising("rates"),))``."""
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -66,9 +67,10 @@ def holds(said: str, *names: str, when: Callable[[Any], bool]) -> Constraint:
 
     def check(config: Any) -> None:
         if not when(config):
+            off = {field.name for field in dataclasses.fields(config) if field.default is False}
             values = {name: getattr(config, name) for name in names}
-            given = {name: "" if value is True else f"={flags.text(value, ',')}" for name, value in values.items()}
-            shown = [f"--{name}{text}" for name, text in given.items() if values[name] is not False]
+            given = {name: value for name, value in values.items() if value is not False or name not in off}
+            shown = (f"--{name}" if v is True else f"--{name}={flags.text(v, ',')}" for name, v in given.items())
             raise FlagError(f"{' '.join(shown)}: allowed is {said}")
 
     return check
