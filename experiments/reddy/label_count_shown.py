@@ -153,14 +153,8 @@ def _waits(axes: Axes, record: Record, lengths: list[int]) -> None:
             reached = np.isfinite(times)
             axes.plot(np.full(reached.sum(), at), times[reached], look["marker"], color=look["color"], markersize=3)
             if not reached.all():
-                axes.plot(
-                    at,
-                    STEPS(record, n=n, labels=labels)[-1],
-                    "^",
-                    color=look["color"],
-                    markerfacecolor="none",
-                    markersize=7,
-                )
+                last = STEPS(record, n=n, labels=labels)[-1]
+                axes.plot(at, last, "^", color=look["color"], markerfacecolor="none", markersize=7)
             medians.append((at, np.median(times)))
         at, median = np.array(medians).T
         axes.plot(at[np.isfinite(median)], median[np.isfinite(median)], label=f"N = {n}, median", **look)

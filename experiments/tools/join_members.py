@@ -183,9 +183,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _join(options: Options) -> int:
-    outdir = Path(options.outdir)
+    folders, outdir = [Path(folder) for folder in options.runs], Path(options.outdir)
     check_writable(outdir)
-    runs = [records.load(Path(folder)) for folder in options.runs]
+    if lacking := [folder for folder in folders if not (folder / "record.json").exists()]:
+        raise FlagError(f"--runs: {lacking[0]} holds no record.json; allowed are folders of finished runs")
+    runs = [records.load(folder) for folder in folders]
     record = joined(runs, options.keep or None)
     experiment = _experiment(record)
     records.save(record, outdir, experiment.judged(record))

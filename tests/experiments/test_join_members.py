@@ -128,7 +128,7 @@ def test_a_folder_that_holds_anything_is_refused_before_anything_is_read(tmp_pat
     assert f"--outdir={tmp_path / taken}: allowed is a new or an empty folder" in capsys.readouterr().err
     assert (tmp_path / "0" / "record.json").read_bytes() == before
     assert join_members.main(["join_members", f"--outdir={tmp_path / 'new'}", words[1]]) == 2
-    assert f"{tmp_path / '1' / 'record.json'} cannot be read" in capsys.readouterr().err
+    assert f"{tmp_path / '1'} holds no record.json" in capsys.readouterr().err
 
 
 def transformers(**changes):
