@@ -94,8 +94,8 @@ def run_of(record: Record) -> Run:
 def incomparable(there: Run, here: Run) -> str:
     """Why what two trainings compute cannot be compared, in words; empty: it can."""
     if not there.get("computed"):
-        release = (there.get("versions") or {}).get("icl-lab", "before 0.3")
-        return f"kept by icl_lab {release}, which did not keep what functions compute, where this is {versions()['icl-lab']}"
+        release, current = (there.get("versions") or {}).get("icl-lab", "before 0.3"), here["versions"]["icl-lab"]
+        return f"kept by icl_lab {release} (here {current}), which did not write down what functions compute"
     before, now = (
         {package: run["versions"].get(package) for package in TRACING} | {"back end": run["computed"]["backend"]}
         for run in (there, here)
