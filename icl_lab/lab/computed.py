@@ -15,9 +15,9 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from icl_lab.lab.provenance import digest, digest_of_array
 
 Tree = Any
-IGNORED = {"name", "inline", "keep_unused", "donated_invars", "prevent_cse", "policy", "ctx_mesh"}
-IGNORED |= {"sharding", "out_sharding", "in_shardings", "out_shardings", "in_layouts", "out_layouts"}
-IGNORED |= {"jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "out_trees"}
+IGNORED = {"name", "inline", "keep_unused", "donated_invars", "prevent_cse", "policy", "ctx_mesh", "context_mesh"}
+IGNORED |= {"sharding", "out_sharding", "in_shardings", "out_shardings", "in_layouts", "out_layouts", "srcs"}
+IGNORED |= {"unconstrained_dims", "devices", "copy_semantics", "jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "out_trees"}
 """Parameters that decide no value; what a rule of differentiation computes stands where it was used, in a gradient."""
 REPORTS = {"debug_callback", "debug_print"}
 """Operations that call Python and compute nothing."""

@@ -41,9 +41,8 @@ def computed(planned: Training, functions: Member) -> dict[str, Any]:
       Plain JSON: ``parts``, digests by part, among them the gradient with all that a step does; ``foreign``, an
       operation that calls Python for a value, by part; ``backend``.
     """
-    key, setting = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (planned.keys, planned.settings)
-    )
+    of_all = planned.keys, jax.device_put(planned.settings)
+    key, setting = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), of_all)
     state = jax.eval_shape(functions.begin, key, setting)
 
     def update(gradient: Tree, state: Any, setting: Tree) -> Tree:
@@ -68,7 +67,7 @@ def computed(planned: Training, functions: Member) -> dict[str, Any]:
     outputs = {part: tree for part, (tree, _) in programs.items()}
     begun, (_, loss) = outputs["initial weights"], outputs[GRADIENT]
     outputs |= {"initial weights": begun.params, "optimizer": (begun.opt_state, outputs["optimizer"]), "loss": loss}
-    outputs |= {"keys": digest_of_array(planned.keys), "settings": jax.tree.map(digest_of_array, planned.settings)}
+    outputs |= dict(zip(("keys", "settings"), jax.tree.map(digest_of_array, of_all)))
     parts = {part: digest(named(tree)) for part, tree in outputs.items()}
     return {"backend": jax.default_backend(), "parts": parts, "foreign": foreign}
 

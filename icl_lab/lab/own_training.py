@@ -24,6 +24,7 @@ from icl_lab.lab.trainings import host
 from icl_lab.prompts import Sampler
 from icl_lab.prompts.tracing import check_number, whole
 from icl_lab.training import trained
+from icl_lab.training.fitting import check
 from icl_lab.training.model import Model
 from icl_lab.training.optimizers import evaluated
 from icl_lab.training.plans import Training, training
@@ -114,7 +115,11 @@ def train(
     if options.get("measure_every") is None and not overwrite:
         planned = _measured_as_before(planned, folder)
     functions = planned.traceable()
-    computed = own_comparison.computed(planned, functions)
+    try:
+        computed = own_comparison.computed(planned, functions)
+    except Exception:  # which may come from what is refused in words
+        check(planned.init, planned.optimizer, planned.keys, planned.settings, planned.members_at_once)
+        raise
     config = own_record.configuration(call, planned, computed["foreign"], name)
     if keep:
         config |= {"keep": keep, "keep_dtype": keep_dtype}

@@ -207,6 +207,12 @@ def _stack(rows: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
 
 
+def check(init: Callable, optimizer: Optimizer, keys: Array, settings: Tree, members_at_once: int | None) -> None:
+    """Raises ValueError for what ``fit`` refuses before it traces a step; the arguments are those of ``fit``."""
+    _check(keys, settings, members_at_once)
+    check_optimizer(optimizer, init, keys, settings)
+
+
 @struct.dataclass
 class TrainState:
     """What the next step needs. Inside ``fit`` every leaf has a leading member axis."""

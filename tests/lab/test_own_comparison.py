@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import optax.contrib
 import pytest
 
 import icl_lab
@@ -282,3 +283,20 @@ def test_a_training_that_is_kept_is_traced_no_more_often(tmp_path):
     calls.clear()
     kept(tmp_path, objective=objective)
     assert len(calls) == alone
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"optimizer": optax.lbfgs(memory_size=1), "settings": jnp.ones(3)}, "settings must have leading axis M = 2"),
+        ({"optimizer": lambda setting: 3, "settings": jnp.ones(2)}, "optimizer must give an optax transformation"),
+        ({"objective": lambda p, s: p}, "objective must give one loss a task"),
+        ({"optimizer": optax.contrib.sophia(1e-3)}, "optimizer: .* cannot be used here"),
+    ],
+    ids=["settings", "a function", "objective", "optimizer"],
+)
+def test_what_is_refused_is_told_in_the_same_words_with_a_folder(tmp_path, options, said):
+    sampler = (lambda setting: SAMPLER) if "settings" in options else SAMPLER
+    for folder in (None, tmp_path):
+        with pytest.raises(ValueError, match=f"^{said}"):
+            kept(folder, sampler=sampler, **options)

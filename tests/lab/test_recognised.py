@@ -1,5 +1,6 @@
 """What a person gave to train is recognised: other values and other code differ, the same differ in nothing."""
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -64,7 +65,53 @@ class Mlp(nn.Module):
         return nn.Dense(self.width)(x)
 
 
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """A field called ``name`` is one of Flax's modules only."""
+
+    name: str
+
+
+class Private:
+    """A number that is an attribute of a class."""
+
+    _scale = 1.0
+
+
+class Louder(Private):
+    """The same attribute, with another value."""
+
+    _scale = 2.0
+
+
+class Dotted(dict):
+    """A dict with attribute access, which knows no attribute but its keys."""
+
+    __getattr__ = dict.__getitem__
+
+
+class Config:
+    """As a ``ConfigDict`` of ml_collections, which raises KeyError for an attribute that is none of its keys."""
+
+    def __init__(self, **values):
+        object.__setattr__(self, "_values", values)
+
+    def __getattr__(self, name):
+        return self._values[name]
+
+    def items(self):
+        return self._values.items()
+
+
+Config.__module__ = "ml_collections.config_dict"
+
+
 DIFFERENT = {
+    "fields called name": (Named("plain"), Named("loud")),
+    "private attributes of classes": (Private(), Louder()),
+    "dicts with attributes": (Dotted(rate=0.1), Dotted(rate=0.2)),
+    "a ConfigDict": (Config(rate=0.1), Config(rate=0.2)),
+    "sets": (closed({1, 2}), closed({1, 3})),
     "closures": (closed(1.0), closed(2.0)),
     "code": (lambda x: x + 1, lambda x: x - 1),
     "constants": (lambda x: x + 1, lambda x: x + 2),
