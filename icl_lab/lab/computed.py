@@ -14,7 +14,6 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from icl_lab.lab.provenance import digest, digest_of_array
 
-Tree = Any
 IGNORED = {"name", "inline", "keep_unused", "donated_invars", "prevent_cse", "policy", "ctx_mesh", "context_mesh"}
 IGNORED |= {"sharding", "out_sharding", "in_shardings", "out_shardings", "in_layouts", "out_layouts", "srcs"}
 IGNORED |= {"unconstrained_dims", "devices", "copy_semantics", "jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "out_trees"}
@@ -24,7 +23,7 @@ REPORTS = {"debug_callback", "debug_print"}
 PLAIN = bool | int | float | complex | str | bytes | slice | np.dtype | enum.Enum | jax.core.AbstractValue
 
 
-def program(function: Any, *like: Tree) -> tuple[Tree, list[str]]:
+def program(function: Any, *like: Any) -> tuple[Any, list[str]]:
     """The outputs of a function of ``jax.jit``, each as its digest; and operations in it that cannot be compared.
 
     Those call Python for a value, or have a rule of ``vmap`` of their own. The precision of matrix products that JAX is
@@ -38,7 +37,7 @@ def program(function: Any, *like: Tree) -> tuple[Tree, list[str]]:
     return jax.tree.unflatten(jax.tree.structure(traced.out_info), outputs), reader.foreign
 
 
-def named(tree: Tree) -> list[tuple[str, Any]]:
+def named(tree: Any) -> list[tuple[str, Any]]:
     """Leaves with their places."""
     return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
 

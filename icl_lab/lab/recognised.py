@@ -35,7 +35,7 @@ def described(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         elif isinstance(value, Mapping) or type(value).__module__.startswith("ml_collections."):  # a ConfigDict
             for key, part in value.items():
                 walk(f"{place}/{key}".removeprefix("/"), part)
-        elif isinstance(value, list | tuple | set | frozenset) and not hasattr(type(value), "_fields"):
+        elif isinstance(value, list | tuple | set | frozenset) and "_fields" not in dir(type(value)):
             for i, part in enumerate(value if isinstance(value, list | tuple) else sorted(value, key=repr)):
                 walk(f"{place}/{i}", part)
         elif id(value) in seen:
@@ -75,8 +75,9 @@ def _parts(value: Any) -> tuple[str, dict[str, Any]]:
     if is_known(kind.__module__) and callable(value) and hasattr(value, "__name__"):  # built in, or a ufunc
         name = f"{getattr(value, '__module__', None) or kind.__module__}.{value.__name__}"
         return name, {"/self": getattr(value, "__self__", None)}  # of dict.get, its dict
-    fields = () if kind is object else getattr(kind, "__dataclass_fields__", getattr(kind, "_fields", None))
-    if fields is None and not is_known(kind.__module__) and "__dict__" in dir(kind):
+    listing = (getattr(kind, name) for name in ("__dataclass_fields__", "_fields") if name in dir(kind))
+    fields = () if kind is object else next(listing, None)
+    if fields is None and "__dict__" in dir(kind) and not kind.__module__.startswith("absl."):
         fields = vars(value) if kind.__basicsize__ <= type("", (), {}).__basicsize__ else None  # else it holds more
     if fields is None:
         return f"unknown ({_name(kind)})", {}

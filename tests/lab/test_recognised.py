@@ -90,6 +90,20 @@ class Dotted(dict):
     __getattr__ = dict.__getitem__
 
 
+class Sealed(type):
+    """A metaclass that knows no further attribute."""
+
+    def __getattr__(cls, name):
+        raise KeyError(name)
+
+
+class Kept(metaclass=Sealed):
+    """Its attributes are found without asking for others."""
+
+    def __init__(self, value):
+        self.value = value
+
+
 class Config:
     """As a ``ConfigDict`` of ml_collections, which raises KeyError for an attribute that is none of its keys."""
 
@@ -111,6 +125,8 @@ DIFFERENT = {
     "private attributes of classes": (Private(), Louder()),
     "dicts with attributes": (Dotted(rate=0.1), Dotted(rate=0.2)),
     "a ConfigDict": (Config(rate=0.1), Config(rate=0.2)),
+    "classes of a metaclass": (Kept(1), Kept(2)),
+    "namespaces": (types.SimpleNamespace(rate=0.1), types.SimpleNamespace(rate=0.2)),
     "sets": (closed({1, 2}), closed({1, 3})),
     "closures": (closed(1.0), closed(2.0)),
     "code": (lambda x: x + 1, lambda x: x - 1),
