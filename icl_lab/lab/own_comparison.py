@@ -11,7 +11,7 @@ from icl_lab.lab.computed import named, program
 from icl_lab.lab.provenance import changed, digest, digest_of_array, other_settings, precision, versions
 from icl_lab.lab.record import Record
 from icl_lab.prompts import Prompt
-from icl_lab.training.fitting import Member
+from icl_lab.training.fitting import Member, member
 from icl_lab.training.model import Model
 from icl_lab.training.optimizers import of_setting, updated
 from icl_lab.training.plans import Training
@@ -30,12 +30,20 @@ GRADIENT = "gradient of the loss"
 log = logging.getLogger("icl_lab")
 
 
+def traceable(planned: Training) -> Member:
+    """What ``fit`` does with one member, in functions that trace a training once for all programs that use them."""
+    plain = member(
+        planned.init, planned.loss, planned.optimizer, planned.measure, planned.schedule, planned.measure_schedule
+    )
+    return Member(*(jax.jit(function, inline=True) for function in plain))
+
+
 def computed(planned: Training, functions: Member) -> dict[str, Any]:
     """Digests of what decides the numbers of a training, by part, and what in it cannot be compared.
 
     Args:
       planned: the training.
-      functions: its ``traceable``.
+      functions: what ``traceable`` gives.
 
     Returns:
       Plain JSON: ``parts``, digests by part, among them the gradient with all that a step does; ``foreign``, an

@@ -137,7 +137,7 @@ def save(found: Trained, folder: str | Path, overwrite: bool = False) -> None:
         record = found.call.get("record")
         if record is None:
             planned = training(**found.call)
-            computed = own_comparison.computed(planned, planned.traceable())
+            computed = own_comparison.computed(planned, own_comparison.traceable(planned))
             config = configuration(found.call, planned, computed["foreign"], name="saved")
             record = record_of(found.fit, planned, found.call, config, computed, 0.0)
         checkpoints.remove(folder / "checkpoints")

@@ -114,7 +114,7 @@ def train(
     mesh, planned, folder = trained.mesh_of(devices), training(**call), Path(folder)
     if options.get("measure_every") is None and not overwrite:
         planned = _measured_as_before(planned, folder)
-    functions = planned.traceable()
+    functions = own_comparison.traceable(planned)
     try:
         computed = own_comparison.computed(planned, functions)
     except Exception:  # which may come from what is refused in words

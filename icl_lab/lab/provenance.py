@@ -90,6 +90,19 @@ def changed(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}: {there.get(name)} there, {here.get(name)} here" for name in names)
 
 
+def digest_of_array(value: Any) -> str | None:
+    """Type and shape of an array (or of PRNG keys) with a digest, or type and value of a number; None for objects."""
+    kind = str(value.dtype)
+    if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        value = jax.random.key_data(value)
+    numbers = np.asarray(value)
+    if numbers.dtype.hasobject:
+        return None
+    if numbers.ndim == 0:
+        return f"{kind} {numbers}"
+    return f"{kind}{list(numbers.shape)} {hashlib.sha256(numbers.tobytes()).hexdigest()[:12]}"
+
+
 def versions() -> dict[str, str]:
     """Versions of the packages that decide the numbers."""
     return {name: importlib.metadata.version(name) for name in PACKAGES}
@@ -134,19 +147,6 @@ def source_version(module: str, reads: Iterable[str] = ()) -> str:
 def digest(value: Any) -> str:
     """SHA-256 of a JSON value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
-def digest_of_array(value: Any) -> str | None:
-    """Type and shape of an array (or of PRNG keys) with a digest, or type and value of a number; None for objects."""
-    kind = str(value.dtype)
-    if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
-        value = jax.random.key_data(value)
-    numbers = np.asarray(value)
-    if numbers.dtype.hasobject:
-        return None
-    if numbers.ndim == 0:
-        return f"{kind} {numbers}"
-    return f"{kind}{list(numbers.shape)} {hashlib.sha256(numbers.tobytes()).hexdigest()[:12]}"
 
 
 def _commit() -> tuple[str | None, bool | None]:

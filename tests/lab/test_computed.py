@@ -31,7 +31,7 @@ def parts(network=None, sampler=SAMPLER, **options):
     """Digests of a training by part; nothing is trained."""
     small = {"members": 2, "steps": 2, "batch": 4, "eval_tasks": 4}
     planned = training(network or LinearSelfAttention(), sampler, **small | options)
-    return own_comparison.computed(planned, planned.traceable())["parts"]
+    return own_comparison.computed(planned, own_comparison.traceable(planned))["parts"]
 
 
 def times(scale):

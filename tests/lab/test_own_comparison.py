@@ -29,7 +29,7 @@ def run(network=None, sampler=SAMPLER, name="", **options):
     """What a call writes down of itself; nothing is trained."""
     call = {"network": network or LinearSelfAttention(), "sampler": sampler, **SMALL, **options}
     planned = training(**call)
-    computed = own_comparison.computed(planned, planned.traceable())
+    computed = own_comparison.computed(planned, own_comparison.traceable(planned))
     config = own_record.configuration(call, planned, computed["foreign"], name)
     written = {"experiment": "icl_lab.train", "config": config, "precision": provenance.precision()}
     return json.loads(json.dumps(written | {"versions": provenance.versions(), "computed": computed}))
