@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from experiments.binaries import GALLERY, discover
-from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, judge
+from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED
 from icl_lab.lab.drift import committed
+from icl_lab.lab.judging import judge
 
 BINARIES = discover()
 HEADLINES = {one.id: (name, one) for name, binary in BINARIES.items() for one in binary.claims if one.headline}
