@@ -20,9 +20,9 @@ HEADLINES = {one.id: (name, one) for name, binary in BINARIES.items() for one in
 
 
 @functools.cache
-def at_lab(name):
-    """The committed record of a binary at lab and its rows by claim; None and no rows where there is none."""
-    folder = GALLERY.joinpath(*name.split("."), "lab")
+def at_lab(name, preset="lab"):
+    """The committed record of a binary at a preset and its rows by claim; None and no rows where there is none."""
+    folder = GALLERY.joinpath(*name.split("."), preset)
     if not (folder / "record.json").exists():
         return None, {}
     record, rows = committed(folder)
