@@ -10,11 +10,11 @@ from functools import partial
 
 import numpy as np
 
-from experiments.dai.by_encoding import Values, claims_by_encoding, of_encoding, of_networks, values_of
+from experiments.dai.by_encoding import Values, claims_by_encoding, less, of_encoding, of_networks, values_of
 from experiments.dai.common import ACCURACY
-from experiments.dai.controls import PAPER
+from experiments.dai.controls import PAPER, counted_layers
 from experiments.dai.controls_figures import of_row
-from experiments.dai.implicit_finetuning import ALPHA, BOTH, CARRIED, CARRIED_BY_LAYER, CURVE, ORDER
+from experiments.dai.implicit_finetuning import ALPHA, BOTH, CARRIED, CARRIED_BY_LAYER, CURVE, ORDER, PATH_BY_LAYER
 from experiments.dai.implicit_finetuning_figures import figures
 from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
 from icl_lab.lab import NotRun, Record, claims_of
@@ -33,10 +33,10 @@ def _row(metric: str, row: str = PAPER) -> Values:
 
 
 @of_encoding
-def _recall(record: Record, encoding: str, metric: str, less: str | None = None) -> np.ndarray:
+def _recall(record: Record, encoding: str, metric: str, row: str = PAPER, over: str | None = None) -> np.ndarray:
     """(M,) mean over the examples that fine-tuning mends, of all tasks; of a task where it mends few little counts."""
-    mended = of_row(record, "mended", PAPER, encoding)
-    values = of_row(record, metric, PAPER, encoding) - (of_row(record, less, PAPER, encoding) if less else 0)
+    mended = of_row(record, "mended", row, encoding)
+    values = of_row(record, metric, row, encoding) - (of_row(record, over, row, encoding) if over else 0)
     with np.errstate(invalid="ignore"):
         return np.where(mended > 0, mended * values, 0).sum(1) / mended.sum(1)
 
@@ -53,6 +53,20 @@ def _shared(record: Record, encoding: str, gained: Quantity) -> np.ndarray:
         return (gains.max(-1) if gains.ndim > 1 else gains) / whole
 
 
+def _along_labels(record: Record, encoding: str) -> np.ndarray:
+    """(M, 6, L) what the directions of the labels alone add to SimAOU, from the shares of both updates along them."""
+    in_context, finetuned, cosine = (
+        of_row(record, f"{name}_inside", PAPER, encoding) for name in ("in_context", "finetuned", "sim_aou")
+    )
+    return np.sqrt(in_context * finetuned) * cosine
+
+
+def _sim_am_at_largest_rate(record: Record, encoding: str) -> np.ndarray:
+    """(M, 6, L - 1) SimAM after fine-tuning at the largest rate of the grid, on development questions."""
+    by_rate = of_networks(record, PATH_BY_LAYER.at(metric="sim_am_after"), encoding)
+    return counted_layers(by_rate[:, :, -1], "sim_am_after")
+
+
 def _not_carried(record: Record, encoding: str) -> np.ndarray:
     """(M,) largest difference over tasks between the answer and what the outputs of all layers give."""
     of_all = CARRIED.at(reading="in_context", measure="log_probability", place="all")
@@ -60,11 +74,12 @@ def _not_carried(record: Record, encoding: str) -> np.ndarray:
     return np.abs(np.subtract(*both)).max(1)
 
 
-def _alpha(record: Record, encoding: str) -> np.ndarray:
-    """(M, 6) cosine of what the two descents change in attention scores."""
+@of_encoding
+def _alpha(record: Record, encoding: str, changed: str) -> np.ndarray:
+    """(M, 6) cosine of what the two descents change in attention scores or outputs."""
     if "local" not in record.metrics["rows"]:
         raise NotRun("row local")
-    return of_networks(record, ALPHA.at(changed="scores"), encoding)
+    return of_networks(record, ALPHA.at(changed=changed), encoding)
 
 
 @of_encoding
@@ -112,6 +127,17 @@ _THEIRS = {
     "sim_am_delta": "SimAM 0.34 and 0.27",
 }
 """What Deutch et al. print: the range of five tasks, or the mean of six, layer-causal first."""
+_EMBEDDINGS = "trained_embeddings"
+"""Row of networks that cannot learn in context: in them the updates of Deutch et al. have nothing in common."""
+_OTHER_CONTEXT = "wrong_demonstrations"
+"""Row of contexts of another task, after which in-context learning does something else than fine-tuning."""
+
+
+def _cannot_learn(metric: str, over: Values) -> Values:
+    """A control: the metric of networks that cannot learn in context, over that which the claim compares with."""
+    return less(_row(metric, _EMBEDDINGS), over)
+
+
 _CONTEXTS = {"wrong_demonstrations": "another task's demonstrations", "random_context": "random tokens"}
 _DELTA = {"sim_aou_raw": "SimAOU, raw", "sim_am_delta": "SimAM of differences"}
 _LEARNER = {name: values_of(ACCURACY.at(learner=name)) for name in ("zero_shot", "in_context", "finetuned_free")}
@@ -131,42 +157,49 @@ CLAIMS = tuple(
                "In-context learning is more accurate than fine-tuning, as a mean over all sets of demonstrations (rate "
                "chosen without regard to size).",
                _LEARNER["in_context"], _LEARNER["finetuned_free"], at_least=0.0, where=f"{_DAI}, Table 1",
+               control=less(_row("accuracy_in_context", "wrong_labels"), _LEARNER["finetuned_free"]),
                published=("ICL over FT 0.11 and 0.09", "Table 1"),
                second=True, reason=_BY_TASK),
         _claim("more_demonstrations",
                "The lead of in-context learning over fine-tuning is larger after all demonstrations than after one.",
-               _lead(-1), _lead(1), at_least=0.0, where=f"{_LAB}, demonstrations", second=True, reason=_BY_TASK),
+               _lead(-1), _lead(1), at_least=0.0, where=f"{_LAB}, demonstrations", second=True, reason=_BY_TASK,
+               control=less(_lead(1), _lead(0))),
         _claim("recall",
                "Of the examples that fine-tuning mends in-context learning mends most (Rec2FTP, no control).",
-               _recall("recall"), at_least=2 / 3, where=f"{_DAI}, Table 2",
+               _recall("recall"), at_least=2 / 3, where=f"{_DAI}, Table 2", control=_recall("recall", _OTHER_CONTEXT),
                published=("Rec2FTP 0.86 and 0.89", "Table 2"),
                reason="the lowest of the paper's twelve values is .667"),
         _claim("recall_over_base_rate",
                "Rec2FTP is above its base rate, the share of all zero-shot errors that in-context learning mends.",
-               _recall("recall", less="base_rate"), at_least=0.0, where=f"{_DAI}, Table 2, its base rate", second=True,
+               _recall("recall", over="base_rate"), at_least=0.0, where=f"{_DAI}, Table 2, its base rate", second=True,
                reason=_BY_TASK),
         _claim("sim_aou_over_random", "SimAOU is above that with a random vector.",
                _row("sim_aou"), _row("random"), at_least=0.0, where=f"{_DAI}, Table 3", second=True,
+               control=_cannot_learn("sim_aou_raw", _row("random")),
                published=("SimAOU 0.19 and 0.23, random 0.00", "Table 3")),
         _claim("sim_aou_over_floor",
                "SimAOU is above its floor, what normalising gives to updates that have nothing in common.",
-               _row("sim_aou"), _row("floor"), at_least=0.0, where=f"{_DAI}, Table 3, with a control", second=True),
+               _row("sim_aou"), _row("floor"), at_least=0.0, where=f"{_DAI}, Table 3, with a control", second=True,
+               control=less(_row("sim_aou", _OTHER_CONTEXT), _row("floor", _OTHER_CONTEXT))),
         _claim("sim_aou_raw", "SimAOU is above zero also of states that are not normalised.", _row("sim_aou_raw"),
-               at_least=0.0, where=f"{_DEUTCH}, Table 3 without normalising"),
+               at_least=0.0, where=f"{_DEUTCH}, Table 3 without normalising", control=_row("sim_aou_raw", _EMBEDDINGS)),
         *(_claim(f"sim_aou_over_{row}", f"SimAOU is higher than for {_BASE[row]}.",
                  _row("sim_aou"), _row("sim_aou", row), at_least=0.0, where=f"{_DAI}, Table 3, {_WITH}", second=True,
                  headline=1 * (row == "wrong_task"),
-                 falsified_by="an update that knows nothing of the task and is as similar")
+                 control=_cannot_learn("sim_aou_raw", _row("sim_aou_raw", row)))
           for row in ("random_update", "wrong_task")),
         _alike("sim_aou_as_shuffled_labels",
                "SimAOU as a whole is the same after fine-tuning on shuffled labels, to .05.",
-               _row("sim_aou"), _row("sim_aou", "shuffled_labels"), where=f"{_LAB}, Table 3, {_WITH}", second=True),
+               _row("sim_aou"), _row("sim_aou", "shuffled_labels"), where=f"{_LAB}, Table 3, {_WITH}", second=True,
+               control=less(_row("sim_aou"), _row("sim_aou", "wrong_task"))),
         _alike("sim_aou_as_wrong_labels",
                "SimAOU (raw) is the same when all labels of the context are wrong, to .05.",
-               _row("sim_aou_raw"), _row("sim_aou_raw", "wrong_labels"), where=f"{_LAB}, Table 3, with a control"),
+               _row("sim_aou_raw"), _row("sim_aou_raw", "wrong_labels"), where=f"{_LAB}, Table 3, with a control",
+               control=less(_row("sim_aou_raw"), _row("sim_aou_raw", _OTHER_CONTEXT))),
         *(_claim(f"sim_aou_over_{row}", f"SimAOU (raw) is higher than when the context is {what}.",
                  _row("sim_aou_raw"), _row("sim_aou_raw", row), at_least=0.0,
-                 where=f"{_DAI}, Table 3, with a control")
+                 where=f"{_DAI}, Table 3, with a control",
+                 control=_cannot_learn("sim_aou_raw", _row("sim_aou_raw", row)))
           for row, what in _CONTEXTS.items()),
         _claim("sim_aou_of_labels",
                "Along the directions that decide among the labels the two updates point the same way (SimAOU, raw).",
@@ -174,10 +207,12 @@ CLAIMS = tuple(
         _claim("sim_aou_of_labels_over_shuffled",
                "Along the directions of the labels SimAOU is higher than for shuffled labels.",
                _row("sim_aou_inside"), _row("sim_aou_inside", "shuffled_labels"), at_least=0.0,
-               where=f"{_LAB}, directions of the labels, {_WITH}"),
+               where=f"{_LAB}, directions of the labels, {_WITH}",
+               control=less(_row("sim_aou_inside", "wrong_task"), _row("sim_aou_inside", "shuffled_labels"))),
         _alike("sim_aou_across_labels",
                "SimAOU (raw) is the same without the directions of the labels, to .05: what is alike lies across them.",
-               _row("sim_aou_raw"), _row("sim_aou_outside"), where=f"{_LAB}, directions of the labels"),
+               _row("sim_aou_raw"), _row("sim_aou_outside"), where=f"{_LAB}, directions of the labels",
+               control=less(_row("sim_aou_raw"), _along_labels)),
         *(_claim(f"sim_aou_no_more_than_{row}",
                  f"SimAOU (raw) of the trained network is no higher than of {what}, which cannot learn in context.",
                  _row("sim_aou_raw"), _row("sim_aou_raw", row), at_most=0.0, tolerance=0.07,
@@ -193,7 +228,7 @@ CLAIMS = tuple(
         _claim("alpha",
                "Gradient descent and layer-causal gradient descent change attention scores in different directions "
                "(mean cosine).",
-               _alpha, at_most=0.2, tolerance=0.1, where=f"{_DEUTCH}, alpha",
+               _alpha("scores"), at_most=0.2, tolerance=0.1, where=f"{_DEUTCH}, alpha", control=_alpha("outputs"),
                published=("cosine 0.1 to 0.2", "Deutch et al."),
                reason="theirs is .1 to .2; half of .2 is allowed above it"),
         _claim("sim_am_rises",
@@ -202,23 +237,28 @@ CLAIMS = tuple(
                published=("SimAM rises, 0.34 to 0.44, 0.36 to 0.43", "Table 4")),
         *(_alike(f"sim_am_as_{row}",
                  f"SimAM after fine-tuning is that after {what}, to .05: it does not tell them apart.",
-                 _row("sim_am_after"), _row("sim_am_after", row), where=f"{_DAI}, Table 4, {_WITH}")
+                 _row("sim_am_after"), _row("sim_am_after", row), where=f"{_DAI}, Table 4, {_WITH}",
+                 control=less(_row("sim_am_after"), _row("sim_am_after", _EMBEDDINGS)))
           for row, what in _BASE.items() if row != "random_update"),
         _claim("sim_am_over_random_update",
                f"SimAM after fine-tuning is higher than after {_BASE['random_update']}.",
                _row("sim_am_after"), _row("sim_am_after", "random_update"), at_least=0.0,
-               where=f"{_DAI}, Table 4, {_WITH}"),
+               where=f"{_DAI}, Table 4, {_WITH}",
+               control=less(_sim_am_at_largest_rate, _row("sim_am_after", "random_update"))),
         *(_claim(f"sim_am_delta_over_{row}", f"SimAM of differences is higher than for {_BASE[row]}.",
-                 _row("sim_am_delta"), _row("sim_am_delta", row), at_least=0.0, where=f"{_DEUTCH}, {_WITH}")
+                 _row("sim_am_delta"), _row("sim_am_delta", row), at_least=0.0, where=f"{_DEUTCH}, {_WITH}",
+                 control=_cannot_learn("sim_am_delta", _row("sim_am_delta", row)))
           for row in ("random_update", "wrong_task")),
         _alike("sim_am_delta_as_shuffled_labels",
                "SimAM of differences is the same after fine-tuning on shuffled labels, to .05.",
                _row("sim_am_delta"), _row("sim_am_delta", "shuffled_labels"),
-               where=f"{_LAB}, SimAM of differences, {_WITH}"),
+               where=f"{_LAB}, SimAM of differences, {_WITH}",
+               control=less(_row("sim_am_delta"), _row("sim_am_delta", "wrong_task"))),
         _claim("kendall_over_random",
                "Attention to the training tokens ranks them as in context more than random weights do (Kendall, above "
                "the first layer).",
                _row("kendall"), _row("kendall_random"), at_least=ALIKE, where=f"{_DAI}, Table 5", second=True,
+               control=less(_row("kendall", "untrained"), _row("kendall_random", "untrained")),
                published=("Kendall 0.19 and 0.21, random 0.00", "Table 5"),
                reason="a third of the paper's lowest value on a task, .151"),
         *(_alike(f"kendall_as_{row}", f"Kendall's correlation is that of {what}, to .05.",
@@ -228,12 +268,13 @@ CLAIMS = tuple(
                "Fine-tuning brings the distribution of labels nearer to that in context (Jensen-Shannon from ICL: "
                "zero-shot less fine-tuned).",
                _row("shannon_zero_shot_in_context"), _row("shannon_in_context_tuned"), at_least=0.0,
-               where=f"{_SHEN}, answers", reason=_BY_TASK),
+               where=f"{_SHEN}, answers", reason=_BY_TASK,
+               control=less(_row("shannon_zero_shot_in_context"), _row("shannon_in_context_tuned", "wrong_task"))),
         _claim("order_matters_more_in_context",
                "The order of the demonstrations moves in-context learning more than fine-tuning (log-probability of "
                "the right label, standard deviation over permutations).",
                _ORDER["in_context"], _ORDER["sequential"], at_least=0.0, where=f"{_SHEN}, order", second=True,
-               reason=_BY_TASK),
+               reason=_BY_TASK, control=less(_ORDER["full_batch"], _ORDER["sequential"])),
         _claim("full_batch_has_no_order",
                "Fine-tuning in one step does not depend on the order of the demonstrations.",
                _ORDER["full_batch"], at_most=0.0, tolerance=1e-4, where=f"{_DEUTCH}, order", gate=False,
@@ -249,7 +290,8 @@ CLAIMS = tuple(
                "In-context attention output of the best single layer carries half of the accuracy that demonstrations "
                "add.",
                _shared(CARRIED_BY_LAYER.at(reading="in_context", measure="accuracy")), at_least=0.5,
-               where=f"{_LAB}, what carries the answer", second=True, reason="half; with all layers it is 1"),
+               where=f"{_LAB}, what carries the answer", second=True, reason="half; with all layers it is 1",
+               control=_shared(CARRIED_BY_LAYER.at(reading="finetuned", measure="accuracy"))),
         _claim("fine_tuning_carries",
                "Fine-tuning's change of attention outputs, as it is, carries a part of the accuracy that "
                "demonstrations add (share; an estimate without a verdict).",
