@@ -150,8 +150,8 @@ CLAIMS = (
     ),
     _claim(
         "leaves_with_momentum",
-        "With one coefficient of momentum at least a training leaves the plateau of the start on joint tokens (share of "
-        "members; what is said of layers that left it is said of these; an estimate without a verdict).",
+        "With one coefficient of momentum at least a training leaves the plateau of the start on joint tokens (share "
+        "of members, those that claims about layers that left it speak of; an estimate without a verdict).",
         _leaves_with_momentum, at_least=0.5, **_THEORY, interval="wilson", at_lab=None, at_paper=None,
         reason="no bound: theory names none",
     ),
