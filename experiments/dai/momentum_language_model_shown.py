@@ -21,6 +21,11 @@ def gain(record: Record, length: int, which: str = "momentum") -> np.ndarray:
     return 1 - np.exp(chosen(record, which, losses) - of(record, FINAL, "vanilla")[:, length])
 
 
+def _gain_of_local(length: int) -> Callable[[Record], np.ndarray]:
+    """(M,) ``gain`` of the best local mixer."""
+    return lambda record: gain(record, length, "recent")
+
+
 def against_control(record: Record, length: int = 2) -> np.ndarray:
     """(M,) nats a byte by which the best momentum beats the best local mixer."""
     losses = FINAL(record)[..., length]
@@ -75,7 +80,7 @@ CLAIMS = (
             lambda record, i=i: gain(record, i), at_least=0.0, where="Table 6", criterion=_STABLE,
             published=(PUBLISHED[i], "Table 6, gain"),
             reason="the sign of a paired difference",
-            beside=Beside(lambda record, i=i: gain(record, i, "recent"), _LOCAL),
+            beside=Beside(_gain_of_local(i), _LOCAL),
             headline=2 * (i == 2),
             quick=Quick(0.0, "40 steps of width 32 for 4,000 of 64; the gap is not stable", NOT_REACHED)
             if i == 2 else None,

@@ -47,6 +47,7 @@ def test_similarities_are_paired_and_only_of_networks_that_learn():
     claim = BY_NAME["sim_aou_over_wrong_task"]
     values = claim.statistic(record(sim_aou=similar))
     np.testing.assert_allclose(values, [0.3, np.nan], rtol=1e-12)
+    assert claim.beside is not None
     np.testing.assert_allclose(claim.beside.statistic(record(sim_aou=similar)), [0.1, np.nan], rtol=1e-12)
 
 
@@ -56,8 +57,9 @@ def test_a_control_is_of_the_networks_that_count():
     similar[:, :, 1], similar[:, :, 2] = -0.02, 0.05
     found = record(sim_aou_raw=similar)
     found.metrics["rows"] = names
-    control = BY_NAME["sim_aou_over_wrong_task"].control(found)
-    np.testing.assert_allclose(control, [-0.07, np.nan], rtol=1e-12)
+    control = BY_NAME["sim_aou_over_wrong_task"].control
+    assert control is not None
+    np.testing.assert_allclose(control(found), [-0.07, np.nan], rtol=1e-12)
 
 
 def test_a_row_that_was_not_run_is_missing():
