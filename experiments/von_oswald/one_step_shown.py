@@ -10,6 +10,7 @@ from experiments.onsets import at_exact_start, half_drop_times
 from experiments.statistics import Statistic, last, late, of_record
 from experiments.von_oswald import one_step as binary
 from experiments.von_oswald.panels import cosine_panel, drops, loss_lines
+from experiments.von_oswald.statistics import late_of_a_short_run
 from experiments.von_oswald.tuning import best_step, zero_loss
 from icl_lab.claims import FAILS, HOLDS, NOT_RESOLVED, Beside, Quick
 from icl_lab.lab import Record, claims_of, from_json
@@ -65,12 +66,6 @@ def _level_elsewhere(record: Record) -> np.ndarray:
     """(M,) last loss of a member that does not wait; else NaN."""
     batch = record.config["onset_batches"][0]
     return np.where(is_late(record, batch) == 0, scaled_onsets(record, batch)[:, -1], np.nan)
-
-
-def late_of_a_short_run(record: Record, batch: int) -> np.ndarray:
-    """(M,) ``is_late`` had the training ended after three quarters of the median time."""
-    times = onset_times(record, batch)
-    return late(np.where(times < 0.75 * np.median(times), times, np.inf))
 
 
 def plateau_levels(record: Record) -> np.ndarray:
@@ -199,7 +194,7 @@ CLAIMS = (
         lambda record: is_late(record, 2048), at_most=0.5, where=" and 15", interval="wilson", **_ONCE, **_TRAININGS,
         published=("ten seeds wait", "Fig. 15 left"),
         reason="most is more than half; no more than half can be that late unless most never drop",
-        control=lambda record: late_of_a_short_run(record, 2048),
+        control=lambda record: late_of_a_short_run(onset_times(record, 2048)),
         beside=Beside(lambda record: is_late(record, 256), "more members wait at batch 256 (plateau_batch), few still"),
     ),
     claim(

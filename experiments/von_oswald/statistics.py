@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from experiments.statistics import Statistic, largest, log_ratio, ratio
+from experiments.statistics import Statistic, largest, late, log_ratio, ratio
 from icl_lab.claims import Criterion
 from icl_lab.lab import Record
 from icl_lab.lab.quantities import Quantity
@@ -33,6 +33,11 @@ def early(curve: Statistic, share: float = 0.0) -> Statistic:
         return curves[:, round(share * (curves.shape[1] - 1))]
 
     return measured
+
+
+def late_of_a_short_run(times: np.ndarray) -> np.ndarray:
+    """(M,) 1 for members that are late had every training ended after three quarters of the median time."""
+    return late(np.where(times < 0.75 * np.median(times), times, np.inf))
 
 
 def off_diagonal(matrices: np.ndarray) -> np.ndarray:
