@@ -93,8 +93,20 @@ def _claims(length: int, smallest: float | None, largest: float, gamma: float) -
             )  # fmt: skip
 
 
+def off_plateau(record: Record) -> np.ndarray:
+    """(trainings,) 1 for the trainings, at all lengths, that have left the plateau."""
+    return np.concatenate([np.isfinite(_past(length)(record)) for length in record.config["lengths"]]).astype(float)
+
+
 CLAIMS = (
     *(one for length, published in PUBLISHED.items() for one in _claims(length, *published)),
+    claim(
+        "off_plateau",
+        "Most layers have left the plateau of plain GD at the last step, with a gamma above half of the best (share of "
+        "the trainings at all lengths; the claims on gamma are about these).",
+        off_plateau, at_least=0.5, interval="wilson", unit="training", where=" (this lab)",
+        reason="most is more than half; written after the record",
+    ),
     claim(
         "kappa_15",
         "Condition numbers explode for gamma above .1: at N = 25 their median log10 is larger at .15 than at .099 "

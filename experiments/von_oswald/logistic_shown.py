@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from experiments.panels import described
-from experiments.statistics import among, of_record
+from experiments.statistics import among, of_record, ratio
 from experiments.von_oswald.logistic import AGREEMENT, COSINES, CURVE, FINAL, STEPS
-from experiments.von_oswald.statistics import over
-from icl_lab.claims import Beside, NotRun, Quick
+from experiments.von_oswald.statistics import early, over
+from icl_lab.claims import NOT_RESOLVED, Beside, NotRun, Quick
 from icl_lab.lab import Record, claims_of
 from icl_lab.lab.style import Axes, Figure, band, panels
 
@@ -47,6 +47,12 @@ def gain(record: Record, name: str) -> np.ndarray:
 def uses_both_heads(record: Record) -> np.ndarray:
     """(M,) whether the loss of the softmax layer is below 1.1 times that of one logistic step."""
     return over(FINAL, "softmax_1", "logistic_1")(record) < 1.1
+
+
+def _both_heads_early(record: Record) -> np.ndarray:
+    """(M,) 1 for members whose loss is below that bound after a fortieth of the steps."""
+    curves = (CURVE.at(network="softmax_1", metric=metric) for metric in ("loss", "logistic_1_loss"))
+    return (early(ratio(*curves), 0.025)(record) < 1.1).astype(float)
 
 
 @of_record
@@ -146,6 +152,13 @@ CLAIMS = (
         reason="pilots: .982 in all four that did; the others stay at 1.2 times its loss and cosine .81",
         control=among(uses_both_heads, _cosine("softmax_1", "logistic_2")),
         beside=Beside(_cosine("softmax_1", "logistic_1"), "members that use one head are among all of them, but few"),
+    ),
+    claim(
+        "both_heads",
+        "Most members of the softmax layer use both heads at the last step (share whose loss is below 1.1 times that "
+        "of one logistic step; control: after a fortieth of the steps).",
+        lambda record: uses_both_heads(record).astype(float), at_least=0.5, interval="wilson", at_lab=NOT_RESOLVED,
+        control=_both_heads_early, reason="most is more than half; written after the record",
     ),
     claim(
         "map_above",
