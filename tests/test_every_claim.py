@@ -19,7 +19,8 @@ SEVERAL = (
     "dai.pretrain.follows_meaning_rotary", "depth.looped.free_3_rates", "depth.scaling.extrapolated_8",
     "depth.scaling.finite_tied", "diversity.alignment.below_dmmse", "identification.in_training.*",
     "identification.von_oswald.*", "reddy.data_dependence.reduced_steep_law", "reddy.landscape.cliff_*",
-    "von_oswald.label_couplings.trained_targets", "von_oswald.out_of_distribution.*", "von_oswald.task_sets.theory",
+    "von_oswald.curvature.off_plateau", "von_oswald.label_couplings.trained_targets", "von_oswald.one_step.off_plateau",
+    "von_oswald.out_of_distribution.*", "von_oswald.task_sets.theory",
     "zhang_frei_bartlett.landscape.*", "zhang_frei_bartlett.nonlinear_transformer.*",
     "zhang_frei_bartlett.shifts.weights_invariant",
 )  # fmt: skip

@@ -83,10 +83,20 @@ def rewritten(readme: Path, rows: Sequence[Mapping]) -> dict[Path, str]:
     return pages | {readme: with_summary(readme.read_text("utf-8"), rows)}
 
 
+def once(rows: Sequence[Mapping]) -> list[Mapping]:
+    """One row of each judged claim: at the published size where the run reached its criterion, otherwise at lab."""
+    chosen: dict[str, Mapping] = {}
+    for row in sorted(rows, key=lambda row: row["preset"] == "paper"):
+        reached = row["verdict"] != NOT_REACHED
+        if row["verdict"] != NOT_JUDGED and (reached or row["id"] not in chosen):
+            chosen[row["id"]] = row
+    return list(chosen.values())
+
+
 def with_summary(text: str, rows: Sequence[Mapping]) -> str:
-    """The text with the verdicts by paper between its markers; the text as it is where it has none."""
+    """The text with the verdicts by paper between its markers, each claim once; as it is where it has none."""
     lines = [_line(("paper", *OUTCOMES)), "|---" * (1 + len(OUTCOMES)) + "|"]
-    for paper, judged in _groups(rows, lambda row: row["id"].split(".")[0]).items():
+    for paper, judged in _groups(once(rows), lambda row: row["id"].split(".")[0]).items():
         page = f"[{paper}](experiments/{paper}/README.md)"
         lines.append(_line((page, *(len(judged[verdict]) for verdict in OUTCOMES))))
     return _between(text, BEGIN, END, lines)
@@ -114,11 +124,10 @@ def with_published(text: str, paper: Paper, rows: Sequence[Mapping]) -> str:
     """The page of a paper with "published / here / verdict / why" between its markers; as it is where it has none.
 
     A line for each place of the paper and each verdict and reason there. The reason is that of the paper's
-    ``words.toml``; without one, what the ledger notes. At the published size where that was judged, otherwise at lab.
+    ``words.toml``; without one, what the ledger notes. Each claim at one preset, as ``once`` chooses it.
     """
-    judged = {row["id"]: row for row in sorted(rows, key=lambda row: row["preset"]) if row["verdict"] != NOT_JUDGED}
     groups: dict[tuple[str, str, str], list[Mapping]] = {}
-    for row in judged.values():
+    for row in once(rows):
         key, _, name = row["id"].partition(".")
         if key == paper.key and "published" in row:
             groups.setdefault((row["published"][1], *_of_the_paper(paper, name, row)), []).append(row)

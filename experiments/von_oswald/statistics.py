@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from experiments.statistics import Statistic, largest, log_ratio, ratio
+from experiments.statistics import Statistic, largest, late, log_ratio, ratio
 from icl_lab.claims import Criterion
+from icl_lab.lab import Record
 from icl_lab.lab.quantities import Quantity
 
 
@@ -22,6 +23,21 @@ def log_over(losses: Quantity, learner: str, reference: str) -> Statistic:
 def worst(shifted: Iterable[Quantity], learner: str, reference: str) -> Statistic:
     """(M,) largest |log ratio| of two learners' losses, over all of several shifts."""
     return largest(*(log_over(losses, learner, reference) for losses in shifted))
+
+
+def early(curve: Statistic, share: float = 0.0) -> Statistic:
+    """(M,) the measurement of an array (M, R) after this share of the training: at 0 of the untrained network."""
+
+    def measured(record: Record) -> np.ndarray:
+        curves = curve(record)
+        return curves[:, round(share * (curves.shape[1] - 1))]
+
+    return measured
+
+
+def late_of_a_short_run(times: np.ndarray) -> np.ndarray:
+    """(M,) 1 for members that are late had every training ended after three quarters of the median time."""
+    return late(np.where(times < 0.75 * np.median(times), times, np.inf))
 
 
 def off_diagonal(matrices: np.ndarray) -> np.ndarray:
