@@ -7,9 +7,8 @@ import numpy as np
 from experiments.dai.by_encoding import gate_of, learned, network_means, of_networks
 from experiments.dai.controls import NUMBERS, counted_layers
 from experiments.dai.implicit_finetuning import NUMBER, SIMILARITY
-from experiments.panels import SERIES
+from experiments.panels import SERIES, intervals
 from icl_lab.lab import NotRun, Record
-from icl_lab.lab.intervals import t_interval
 from icl_lab.lab.style import Axes, Figure, panels
 from icl_lab.prompts.text_tasks import HELD_OUT
 
@@ -93,7 +92,8 @@ def _draw_rows(axes: Axes, record: Record, schemes: list[str], metric: str, name
     title, floor, floor_name = METRICS[metric]
     for p, encoding in enumerate(schemes):
         passed, look = learned(record, encoding), SERIES[p]
-        bars: list[tuple[float, ...]] = []
+        heights: list[float] = []
+        networks: list[np.ndarray] = []
         for r, name in enumerate(names):
             y = len(names) - 1 - r + 0.36 * ((len(schemes) - 1) / 2 - p)
             values, floors = (
@@ -104,14 +104,13 @@ def _draw_rows(axes: Axes, record: Record, schemes: list[str], metric: str, name
             if not values.size:
                 continue
             axes.plot(values, np.full(values.size, y), ".", color=look["color"], alpha=0.25, markersize=3)
-            mean, (low, high) = t_interval(values)
-            bars.append((mean, y, mean - low, high - mean))
+            heights.append(y)
+            networks.append(values)
             if floors.size:
                 label = floor_name if not (r or p) else None
                 axes.plot([floors.mean()] * 2, [y - 0.18, y + 0.18], color="0.35", linewidth=1.5, label=label)
-        means, y, *ends = np.nan_to_num(np.array(bars).reshape(-1, 4), posinf=0.0).T
         style = look | {"linestyle": "", "label": gate_of(record, encoding)}
-        axes.errorbar(means, y, xerr=ends, markersize=4, capsize=2, **style)
+        intervals(axes, heights, networks, units="networks", lying=True, markersize=4, **style)
     axes.set_title(title)
     axes.set_yticks(range(len(names)), [ROWS[name] for name in reversed(names)] if named else [""] * len(names))
     axes.set_ylim(-0.6, len(names) - 0.4)

@@ -9,7 +9,7 @@ from experiments.dai.analysis import present_mean
 from experiments.dai.by_encoding import gate_of, learned, network_means
 from experiments.dai.common import ACCURACY, encodings
 from experiments.dai.controls_figures import METRICS, all_controls, controls, in_words, legend, of_row
-from experiments.panels import ABOVE, SERIES
+from experiments.panels import ABOVE, SERIES, with_ends
 from icl_lab.lab import Record
 from icl_lab.lab.style import THEORY, Axes, Figure, band, panels
 
@@ -22,6 +22,7 @@ LEVELS = (("chance", ":", "chance"), ("ceiling", "--", "Bayes answer"))
 BARS = {"zero_shot": "zero_shot", "finetuned_free": "finetuned", "in_context": "in_context"}
 BY_TASK = ("recall", "sim_aou", "sim_am_after", "kendall")
 """Tables 2 to 5."""
+DEVIATION = "marks are means over networks that learn in context, bars one standard deviation to either side"
 READINGS = {
     "in_context": ("in_context", "ICL"), "finetuned": ("finetuned", "FT"),
     "finetuned_sized": ("finetuned", "FT, as large as ICL"),
@@ -86,8 +87,9 @@ def _by_task(record: Record, schemes: list[str]) -> Figure:
                 if passed.any():
                     means = present_mean(by_task, 0)
                     spread = np.sqrt(present_mean((by_task - means) ** 2, 0))
+                    ends = np.stack([means - spread, means + spread])
                     style = look | {"linestyle": "", "markersize": 4, "label": label}
-                    at.errorbar(np.arange(len(tasks)) + shift, means, spread, **style)
+                    with_ends(at, np.arange(len(tasks)) + shift, means, ends, DEVIATION, **style)
             at.set_title(f"{title}, {encoding}")
             _tasks(at, tasks)
             at.axhline(0, color="0.7", linewidth=0.6)

@@ -94,7 +94,8 @@ def _factors(record: Record, names: list[str]) -> Figure:
     for axis in axes.flat[len(names) :]:
         axis.set_axis_off()
     if names:
-        figure.legend([members[0], spread], ["a member", "its spread over rotations"])
+        spread.set_label("its standard deviation over rotations")
+        figure.legend([members[0], spread], ["a member", spread.get_label()])
     return figure
 
 

@@ -8,7 +8,7 @@ from experiments.statistics import Statistic, among, of_record
 from icl_lab.claims import FAILS, NOT_RESOLVED, NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.quantities import Quantity
-from icl_lab.lab.style import THEORY, Axes, Figure, band
+from icl_lab.lab.style import THEORY, Axes, Figure
 from icl_lab.theory import softmax_expansion, softmax_scale
 
 
@@ -179,7 +179,7 @@ SAID = {1: "one head", 2: "two heads"}
 def _course(axes: Axes, record: Record) -> None:
     for heads in record.config["heads"]:
         errors = 2 * binary.LOSS(record, heads=heads) / record.config["input_size"]
-        band(axes, binary.STEPS(record), errors, label=SAID[heads], **panels.SERIES[heads] | {"marker": ""})
+        panels.courses(axes, binary.STEPS(record), errors, SAID[heads], panels.SERIES[heads])
     for best in (binary.EXACT(record, of="error")[0], centred(record)):
         axes.axhline(best, **THEORY)
     panels.described(axes, 2, xlabel="training step", ylabel="error", yscale="log", title="training")
@@ -188,13 +188,13 @@ def _course(axes: Axes, record: Record) -> None:
 def _lengths(axes: Axes, record: Record) -> None:
     lengths = np.array(binary.tested(config_of(record)))
     order = np.argsort(lengths)
-    for heads in record.config["heads"]:
+    axes.set(xscale="log", yscale="log")
+    for shift, heads in zip((0.96, 1.04), record.config["heads"]):
         errors = binary.ERROR(record, heads=heads)[:, order]
-        panels.bars(axes, lengths[order], errors, SAID[heads], panels.SERIES[heads])
+        panels.strip(axes, shift * lengths[order], errors, SAID[heads], panels.SERIES[heads], width=0.05)
     axes.plot(lengths[order], binary.EXACT(record, of="error")[order], **THEORY, label="theory")
     fine = np.geomspace(lengths.min(), lengths.max(), 40)
     axes.plot(fine, [centred(record, m) for m in fine], **THEORY)
-    axes.set(xscale="log", yscale="log")
     panels.described(axes, 2, xlabel="examples at test", ylabel="error", title="longer prompts")
     axes.set_xticks(lengths[order], [f"{n}" for n in lengths[order]])
     axes.minorticks_off()

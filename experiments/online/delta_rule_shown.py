@@ -192,20 +192,18 @@ LABELS = {"linear": "linear attention", "delta": "DeltaNet", "normalised": "norm
 def figures(record: Record) -> dict[str, Figure]:
     """Error over N, loss over training, and the error over the examples of a walking task."""
     shown = (_lengths, _trainings, _walking)[: 3 if config_of(record).walk else 2]
-    figure = panels.side_by_side(record, *shown, width=3.2, height=2.9)
-    for one in figure.axes:
-        one.legend(ncols=1, **panels.ABOVE)
-    return {"delta_rule": figure}
+    return {"delta_rule": panels.side_by_side(record, *shown, width=3.2, height=2.9)}
 
 
 def _lengths(axes: Axes, record: Record) -> None:
     fine = np.arange(1, max((config := config_of(record)).lengths) + 1)
-    for kind, look in LOOKS.items():
+    for shift, (kind, look) in zip((-0.6, 0, 0.6), LOOKS.items()):
         lengths = [n for n in config.lengths if f"{kind}_{n}" in binary.cases(config)]
         errors = np.stack([binary.ERROR(record, stage=f"{kind}_{n}", tested=n) for n in lengths], axis=1)
-        panels.bars(axes, lengths, errors, LABELS[kind], look)
+        panels.strip(axes, np.array(lengths) + shift, errors, LABELS[kind], look, width=0.6)
         axes.plot(fine, [closed_form(config, Case(kind, int(n))) for n in fine], **THEORY | {"color": look["color"]})
-    axes.set(xlabel="examples N", ylabel="error", yscale="log", title="more examples")
+    axes.plot([], [], **THEORY, label="closed forms")
+    panels.described(axes, 1, xlabel="examples N", ylabel="error", yscale="log", title="more examples")
 
 
 def _trainings(axes: Axes, record: Record) -> None:
@@ -214,7 +212,9 @@ def _trainings(axes: Axes, record: Record) -> None:
         losses = 2 * binary.LOSS(record, kind=kind) / config.input_size
         band(axes, binary.STEPS(record), losses, color=look["color"], linestyle=look["linestyle"], label=LABELS[kind])
         axes.axhline(closed_form(config, Case(kind, config.lengths[0])), **THEORY | {"color": look["color"]})
-    axes.set(xlabel="training step", ylabel=f"error at N = {config.lengths[0]}", ylim=(0.2, 1.05), title="training")
+    axes.plot([], [], **THEORY, label="closed forms")
+    about = {"ylabel": f"error at N = {config.lengths[0]}", "ylim": (0.2, 1.05), "title": "training"}
+    panels.described(axes, 1, xlabel="training step", **about)
 
 
 def _walking(axes: Axes, record: Record) -> None:
@@ -224,5 +224,7 @@ def _walking(axes: Axes, record: Record) -> None:
         errors = lms_errors(d, np.full(n, factor * best), label_noise=noise, walk=walk) / d
         label = f"LMS at {factor:g} of the best rate"
         axes.plot(np.arange(n + 1), errors, color=look["color"], linestyle=look["linestyle"], label=label)
-    panels.bars(axes, [n], binary.WALKING(record, of="error")[:, None], LABELS["delta"], LOOKS["delta"])
+    members = binary.WALKING(record, of="error")[:, None]
+    panels.strip(axes, [n], members, f"{LABELS['delta']}, after {n}", LOOKS["delta"], width=n / 40)
     axes.set(xlabel="examples of a walking task", ylabel="error", yscale="log", title="a task that moves")
+    panels.described(axes, 1)

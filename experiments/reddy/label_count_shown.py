@@ -3,7 +3,7 @@
 import numpy as np
 
 from experiments.onsets import onset
-from experiments.panels import SERIES, described, family
+from experiments.panels import SERIES, described, family, intervals
 from experiments.reddy.label_count import CURVE, STEPS, chosen
 from experiments.reddy.statistics import guess, learned, or_last, present, solved
 from experiments.statistics import of_record
@@ -132,15 +132,11 @@ def _fractions(axes: Axes, record: Record, lengths: list[int]) -> None:
     """The fraction of members that has learned, with its 95 % Wilson interval, against L/N."""
     for i, n in enumerate(lengths):
         ratios = np.array(labels_of(record, n)) / n
-        intervals = [wilson_interval(_learned(n, labels, labels)(record)) for labels in labels_of(record, n)]
-        share = np.array([estimate for estimate, _ in intervals])
-        ends = np.array([[estimate - low, high - estimate] for estimate, (low, high) in intervals])
-        look = SERIES[i % len(SERIES)] | {"label": f"N = {n}", "capsize": 2}
-        axes.errorbar(ratios * _apart(i, lengths), share, np.maximum(ends, 0).T, **look)
+        members = [_learned(n, labels, labels)(record) for labels in labels_of(record, n)]
+        look = SERIES[i % len(SERIES)] | {"label": f"N = {n}"}
+        intervals(axes, ratios * _apart(i, lengths), members, wilson_interval, **look)
     _against_labels(axes, record, lengths)
-    described(
-        axes, len(lengths), "members that learn, 95 % interval", ylabel="fraction that has learned", ylim=(-0.03, 1.03)
-    )
+    described(axes, len(lengths), "members that learn", ylabel="fraction that has learned", ylim=(-0.03, 1.03))
 
 
 def _waits(axes: Axes, record: Record, lengths: list[int]) -> None:

@@ -136,7 +136,7 @@ def figures(record: Record) -> dict[str, Figure]:
     shown = shown_length(lengths)
     spectra = EIGENVALUES(record, length=shown)
     log_kappas = np.stack([log_kappa(spectra, gamma) for gamma in config["gammas"]], axis=1)
-    band(kappa, np.array(config["gammas"]), log_kappas, color="#0072B2", label="contexts, middle 80 %")
+    band(kappa, np.array(config["gammas"]), log_kappas, color="#0072B2", units="contexts")
     kappa.axvline(best[shown], color="black", linestyle=":", label=r"best $\gamma$")
     panels.described(
         kappa, xlabel=r"$\gamma$", ylabel=r"$\log_{10}$ condition number", title=f"after GD++ at N = {shown}"

@@ -1,8 +1,6 @@
 """What ``dense_starts`` claims and shows: functions of its record."""
 
-import numpy as np
-
-from experiments.panels import SERIES, described
+from experiments.panels import SERIES, described, intervals
 from experiments.statistics import Statistic, difference
 from experiments.zhang_frei_bartlett.dense_starts import ENDED, FLOW, LOSS, STARTS, STEPS
 from experiments.zhang_frei_bartlett.landscape import OPTIMUM
@@ -57,11 +55,9 @@ def figures(record: Record) -> dict[str, Figure]:
     config = record.config
     figure, ((share, *losses),) = panels(3, 1)
     for i, scale in enumerate(config["scales"]):
-        intervals = [wilson_interval(ENDED(record)[k, i] == OPTIMUM) for k in range(len(config["lengths"]))]
-        middle, ends = np.array([m for m, _ in intervals]), np.array([e for _, e in intervals])
-        share.errorbar(
-            config["lengths"], middle, np.abs(ends.T - middle[None]), capsize=2, label=f"{scale:g}", **SERIES[i % 5]
-        )
+        at_optimum = ENDED(record)[:, i] == OPTIMUM
+        look = SERIES[i % 5] | {"label": f"{scale:g}"}
+        intervals(share, config["lengths"], at_optimum, wilson_interval, "starts", **look)
     share.set(ylim=(-0.03, 1.03), xlabel="examples in a prompt, N", ylabel="share of flows at the optimum")
     described(share, len(config["scales"]), f"scale of the start ({config['starts']} each)", xscale="log")
     share.set_xticks(config["lengths"], [str(n) for n in config["lengths"]])

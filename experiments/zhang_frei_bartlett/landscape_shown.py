@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.panels import described
+from experiments.panels import described, intervals
 from experiments.statistics import Statistic, of_record, place_of
 from experiments.zhang_frei_bartlett.landscape import CURVATURE, ENDS, MIXED, OPTIMUM, PAIR, PREDICTED, SPURIOUS
 from icl_lab.claims import Quick
@@ -243,9 +243,8 @@ def _shares(axes: Axes, record: Record, scale: int, length: int) -> None:
     """Share of starts that reach the optimum, with Wilson intervals, over D; the race's prediction as lines."""
     d, ended = np.array(record.config["dimensions"]), every(record, ENDED)[:, :, scale, length]
     for i, look in enumerate(_looks(record)):
-        shares, at = [wilson_interval(cell == OPTIMUM) for cell in ended[:, i]], d + 0.1 * (i - 1.5)
-        axes.vlines(at, *np.array([ends for _, ends in shares]).T, color=look["color"])
-        axes.plot(at, [middle for middle, _ in shares], **look | {"linestyle": ""})
+        at_optimum, at = [cell == OPTIMUM for cell in ended[:, i]], d + 0.1 * (i - 1.5)
+        intervals(axes, at, at_optimum, wilson_interval, "starts", **look | {"linestyle": "", "capsize": 0})
         predicted = every(record, PREDICTED)[:, i, scale, length]
         axes.plot(d, predicted, linestyle=look["linestyle"], color=look["color"], linewidth=0.8)
     axes.plot([], [], color="0.5", linewidth=0.8, label="predicted by the race")

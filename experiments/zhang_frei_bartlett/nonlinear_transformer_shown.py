@@ -13,6 +13,7 @@ from experiments.zhang_frei_bartlett.nonlinear_transformer import ERROR, INTERVA
 from experiments.zhang_frei_bartlett.prefixes import COVARIANCES, POSITIONS, TRAINED, linear_attention_error, tests_of
 from icl_lab.claims import NOT_REACHED, Criterion
 from icl_lab.lab import Claim, Record, claims_of
+from icl_lab.lab.meanings import explain
 from icl_lab.lab.style import LEARNERS, SPARSE, Axes, Figure, band, panels
 
 LOOKS: dict[tuple[str, int], dict] = {  # of a training covariance and the rank of its N
@@ -196,6 +197,9 @@ CLAIMS = (
 )  # fmt: skip
 
 
+BOOTSTRAP = "thin outlines are the mean over members of the 90 % bootstrap interval over covariances"
+
+
 def figures(record: Record) -> dict[str, Figure]:
     """The paper's figure; the error beyond N with and without position embeddings; the training."""
     drawn = {"nonlinear_transformer": _published, "beyond_training": _beyond, "training": _training}
@@ -203,10 +207,7 @@ def figures(record: Record) -> dict[str, Figure]:
 
 
 def _published(record: Record) -> Figure:
-    """One panel a test: error over M, of networks with position embeddings.
-
-    Bands are the members; thin outlines the paper's 90 % bootstrap over covariances, mean over members.
-    """
+    """One panel a test: error over M, of networks with position embeddings; the bootstrap is that of the paper."""
     config, tests = record.config, tests_of(record.config["scales"])
     figure, (row,) = panels(len(tests), 1, shape=0.88)
     shown = _looks(record, "with")
@@ -217,7 +218,8 @@ def _published(record: Record) -> Figure:
         for network, rank, look in shown:
             _curve(axes, record, network, test, markevery=(3 * rank, 10), **look)
             interval = INTERVAL(record, **network, test=test).mean(axis=0)
-            axes.fill_between(lengths, *interval, facecolor="none", edgecolor=look["color"], alpha=0.3, linewidth=0.5)
+            outline = {"facecolor": "none", "edgecolor": look["color"], "alpha": 0.3, "linewidth": 0.5}
+            explain([axes.fill_between(lengths, *interval, **outline)], BOOTSTRAP)
         band(axes, lengths[:d], LEAST_SQUARES[0](record, test=test)[:, :d], color="0.45", label="least squares")
         for trained, dash in (("identity", (0, (1, 1))), ("random", (0, (1, 3)))):
             n = max(config["lengths"])

@@ -16,8 +16,8 @@ from icl_lab.lab.style import THEORY, Axes, Figure
 from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import isotropic_risk, optimum, orthant_risk, risk, subspace_risk
 
-_ERROR = "error / error of predicting 0"
-_PROMPT = "examples in the test prompt M"
+_ERROR = "relative error"
+_PROMPT = "test examples M"
 _SPECTRUM = {"color": "#0072B2", "marker": "o"}
 _ISOTROPIC = {"color": "#D55E00", "marker": "s"}
 _OTHER = {"color": "#009E73", "marker": "^"}
@@ -217,11 +217,12 @@ def figures(record: Record) -> dict[str, Figure]:
     _family(subspace, record, "isotropic", "subspace", _TRAINED["isotropic"])
     _family(subspace, record, "isotropic", "rescaled", _RESCALED)
     over = {"inputs": inputs, "orthants": orthants, "subspace": subspace, "orthogonal": orthogonal}
+    inputs.set(xlabel="factor c", ylabel=_ERROR, xscale="log", yscale="log", title="scaled inputs, or weights")
+    panels.zero_below(inputs, 0.05, (0.2, 1, 5, 20))
     for family, axes in over.items():
         medians = np.median(_error("isotropic", family, "least_squares")(record), axis=0)
-        axes.plot(points(config, family), medians, "kx", clip_on=False, label="least squares")
-    inputs.set(xlabel="factor c", ylabel=_ERROR, xscale="log", title="scaled inputs, or weights")
-    inputs.set_yscale("symlog", linthresh=1)
+        shown = np.maximum(medians, axes.get_ylim()[0]) if axes is inputs else medians
+        axes.plot(points(config, family), shown, "kx", clip_on=False, label="least squares")
     inputs.set_xticks(config.input_scales, [f"{c:.2g}" for c in config.input_scales])
     inputs.minorticks_off()
     along.set(xlabel="eigenvalue of the axis", ylabel=_ERROR, ylim=(0, None), title="query along one axis")
@@ -264,8 +265,8 @@ def _published(axes: Axes) -> None:
     }
     dashes = ("-", "--", "-.")
     for look, dash, (name, line) in zip((_SPECTRUM, _ISOTROPIC, _OTHER), dashes, lines.items()):
-        axes.plot(lengths, np.asarray(line), color=look["color"], linestyle=dash, label=name)
+        axes.plot(lengths, np.asarray(line), color=look["color"], linestyle=dash)
         axes.plot(*_PUBLISHED[name], linestyle="", color=look["color"], marker=look["marker"])
-    axes.plot([], [], "ko", label="points: GPT-2, published")
-    about = {"yscale": "log", "title": "lines: best linear layer"}
+        axes.plot([], [], color=look["color"], linestyle=dash, marker=look["marker"], label=name)
+    about = {"yscale": "log", "title": "lines: best layer, marks: GPT-2"}
     panels.described(axes, 2, xlabel="examples M = N, D = 20", ylabel=_ERROR, **about)

@@ -14,6 +14,7 @@ from icl_lab.lab.combining import combine
 from icl_lab.lab.execution import draw
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.judging import judge
+from icl_lab.lab.meanings import explain
 from icl_lab.lab.plans import Grid
 from icl_lab.lab.provenance import digest, provenance
 from icl_lab.lab.record import Record, RecordError
@@ -157,7 +158,8 @@ def _panel(axes: Axes, cells: Sequence[tuple[Mapping, Mapping]]) -> None:
             lines.setdefault(others, []).append((ticks.index(flags.text(value)), centre, centre - low, high - centre))
     for i, (name, points) in enumerate(lines.items()):
         x, y, below, above = np.array(points).T
-        axes.errorbar(x, y, [below, above], label=name, capsize=2.5, **LINES[i % len(LINES)])
+        drawn = axes.errorbar(x, y, [below, above], label=name, capsize=2.5, **LINES[i % len(LINES)])
+        explain(drawn[2], "bars are 95 % intervals of the estimate over members")
     axes.set_xlabel(first)
     axes.set_ylabel("estimate, 95 % interval")
     axes.set_xticks(range(len(ticks)), ticks)

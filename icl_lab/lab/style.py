@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icl_lab.lab.layout import WIDTHS, finish
+from icl_lab.lab.meanings import explain, explanations, percentiles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -117,15 +118,27 @@ def viridis(count: int) -> np.ndarray:
     return mpl.colormaps["viridis"](np.linspace(0, 0.85, count))
 
 
-def band(axes: Axes, x: np.ndarray, members: np.ndarray, learner: str | None = None, share: Any = 0.8, **line) -> None:
-    """Median over members with the band that holds the middle ``share`` of the finite values in (M, X)."""
+def band(
+    axes: Axes,
+    x: np.ndarray,
+    members: np.ndarray,
+    learner: str | None = None,
+    share: float = 0.8,
+    units: str = "members",
+    **line: Any,
+) -> None:
+    """Median over members with the band that holds the middle ``share`` of the finite values in (M, X).
+
+    The picture says so below, of ``units`` in place of members where these are others.
+    """
     line = (dict(LEARNERS[learner], marker="") if learner else {}) | line
     members = np.where(np.isfinite(members), members, np.nan)
     keep = np.isfinite(members).any(0)
     at = [0.5 - share / 2, 0.5, 0.5 + share / 2]
     low, middle, high = np.nanquantile(members[:, keep], at, axis=0).reshape(3, keep.sum())
     (drawn,) = axes.plot(np.asarray(x)[keep], middle, **line)
-    axes.fill_between(np.asarray(x)[keep], low, high, color=drawn.get_color(), alpha=0.2, linewidth=0)
+    area = axes.fill_between(np.asarray(x)[keep], low, high, color=drawn.get_color(), alpha=0.2, linewidth=0)
+    explain([area], percentiles("lines", "bands", share, units))
 
 
 BARRED = "barred: below zero"
@@ -149,14 +162,24 @@ def heat_map(axes: Axes, matrix: np.ndarray, limit: float, title: str):
 
 
 def save(figure: Figure, path: Path, caption: str, pdf: bool = True, svg: bool = False) -> list[Path]:
-    """Writes ``path``.png (and .pdf, .svg) with its caption (preset, members, seed) small; same figure, same bytes."""
+    """Writes ``path``.png (and .pdf, .svg) with small print below; same figure, same bytes.
+
+    It says what bars and bands stand for (``icl_lab.lab.meanings``), then the caption: preset, members, seed.
+    """
     finish(figure)
     box = figure.get_tightbbox()
-    lines = textwrap.fill(caption, round(CHARACTERS * figure.get_figwidth()))  # longer ones would widen the picture
-    place: dict[str, Any] = {"ha": "right", "va": "top", "fontsize": 7, "color": "0.35"}
-    text = figure.text(0.995, (box.y0 - 0.05) / figure.get_figheight(), lines, **place)
-    below = text.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
-    box = box.union([box, below]).padded(0.03)  # a tight box of all, without asking every text again
+    place: dict[str, Any] = {"va": "top", "fontsize": 7, "linespacing": 1.1}
+    for text, look in (
+        (" ".join(explanations(figure)), {"x": 0.005, "ha": "left", "color": "0.1"}),
+        (caption, {"x": 0.995, "ha": "right", "color": "0.35"}),
+    ):
+        if text:
+            wide = round(CHARACTERS * figure.get_figwidth())  # longer lines would widen the picture
+            lines = textwrap.fill(text, wide)
+            drawn = figure.text(y=(box.y0 - 0.05) / figure.get_figheight(), s=lines, **place, **look)
+            below = drawn.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+            box = box.union([box, below])  # a tight box of all, without asking every text again
+    box = box.padded(0.03)
     box.x0, box.x1 = min(box.x0, 0.0), max(box.x1, figure.get_figwidth())
     kinds = {".png": {"Software": None}} | ({".pdf": {"CreationDate": None}} if pdf else {})
     kinds |= {".svg": {"Date": None}} if svg else {}
