@@ -167,7 +167,7 @@ def strip(axes: Axes, x: ArrayLike, members: np.ndarray, label: str, look: Mappi
     x = np.asarray(x, float)
     at = x * (1 + width * beside) if axes.get_xscale() == "log" else x + width * beside
     shown = {"linestyle": "", "marker": look["marker"], "color": look["color"]}
-    axes.plot(at, members, markersize=3, alpha=0.45, markeredgewidth=0, **shown)
+    axes.plot(at, members, markersize=4, alpha=0.45, markeredgewidth=0, **shown)
     axes.plot([], [], label=label, **shown)
     dashes = axes.plot(x, np.nanmedian(members, axis=0), linestyle="", marker="_", markersize=8, color="black")
     explain(dashes, MEMBERS)

@@ -16,6 +16,7 @@ from experiments.binaries import discover
 from icl_lab.lab import Session, imports, provenance, style
 from icl_lab.lab.execution import execute
 from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.meanings import unexplained
 
 TEXTS = imports.texts(provenance.HOME)
 
@@ -33,6 +34,7 @@ class SmokeRun(NamedTuple):
 def sketched(figure, path: Path, caption: str, **_) -> list[Path]:
     """Stands for ``style.save``: every figure is laid out and drawn, in few pixels; test_style.py tests its files."""
     style.finish(figure)
+    assert unexplained(figure) == []
     figure.savefig(path.with_suffix(".png"), dpi=30)
     return [path.with_suffix(".png")]
 

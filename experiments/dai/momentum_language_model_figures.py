@@ -125,7 +125,9 @@ def _gap(axes: Axes, record: Record) -> None:
         label = f"its limit, {mean:.3f}"
         if np.isfinite(low):
             interval = axes.axhspan(low, high, color="0.85", linewidth=0)
-            explain([interval], "the grey strip is the 95 % interval of the limit's mean over members (Student's t)")
+            explain(
+                [interval], "the grey strip is the 95\u00a0% interval of the limit's mean over members (Student's t)"
+            )
             label += f" [{low:.3f}, {high:.3f}]"
         axes.axhline(mean, **THEORY, label=label)
     change = f"judged: changes by {drift_of_gap(record)[0]:+.3f}"

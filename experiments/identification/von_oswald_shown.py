@@ -18,6 +18,7 @@ from experiments.identification.expected import (
 )
 from experiments.identification.von_oswald import EQUALS, FACTOR, GRID, LOSS, NAMES, NUMBER
 from icl_lab.lab import Claim, NotRun, Record, claims_of, style
+from icl_lab.lab.meanings import explain
 from icl_lab.lab.quantities import Quantity
 from icl_lab.lab.style import Figure
 
@@ -85,6 +86,7 @@ def _factors(record: Record, names: list[str]) -> Figure:
         grid, factor = of(GRID, name)(record), of(FACTOR, name)
         for line, width in zip(factor(record, factor="r"), factor(record, factor="spread")):
             spread = axis.fill_between(grid, line - width, line + width, color="0.85", lw=0)
+            explain([spread], "bands reach one standard deviation over rotations to either side of a member")
         members = axis.plot(grid, factor(record, factor="r").T, color="#0072B2", lw=0.8)
         axis.axhline(0, color="0.6", lw=0.5)
         axis.set(xscale="log", ylim=(-0.6, 1.2), title=f"{IN_WORDS[name]}:\n{answer(record, name)}")
@@ -94,8 +96,7 @@ def _factors(record: Record, names: list[str]) -> Figure:
     for axis in axes.flat[len(names) :]:
         axis.set_axis_off()
     if names:
-        spread.set_label("its standard deviation over rotations")
-        figure.legend([members[0], spread], ["a member", spread.get_label()])
+        figure.legend([members[0], spread], ["a member", "its spread over rotations"])
     return figure
 
 

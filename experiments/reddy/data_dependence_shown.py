@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.panels import SERIES, described, side_by_side
+from experiments.panels import SERIES, described, side_by_side, strip
 from experiments.reddy.data_dependence import CURVES, SWEEPS, chosen
 from experiments.reddy.panels import SOLUTIONS, guess_line
 from experiments.reddy.statistics import guesses
@@ -259,11 +259,17 @@ def _classes_panels(row: np.ndarray, record: Record, model: str) -> None:
 
 
 def _accuracies_panel(axes: Axes, record: Record, model: str, sweep: str) -> None:
-    """The three test accuracies against the spread or the exponent."""
-    x, k = record.config[f"{sweep}_grid"], record.config[f"{sweep}_classes"]
-    for name, look in SOLUTIONS.items():
-        band(axes, x, at_end(record, model, sweep, name), **look)
-    guess_line(axes, guesses(record.config, sweep), x)
+    """The three test accuracies against the spread or the exponent; each member where there are but two values."""
+    x, k = np.array(record.config[f"{sweep}_grid"]), record.config[f"{sweep}_classes"]
+    apart = np.ptp(x) / 6 or 1.0
+    for i, (name, look) in enumerate(SOLUTIONS.items()):
+        members = at_end(record, model, sweep, name)
+        if len(x) > 2:
+            band(axes, x, members, **look)
+        else:
+            strip(axes, x + (i - 1) * apart, members, look["label"], look, width=apart / 2)
+            axes.set_xticks(x)
+    guess_line(axes, guesses(record.config, sweep), x if len(x) > 2 else x + np.linspace(-1.5, 1.5, len(x)) * apart)
     about = {"spread": r"within-class spread $\epsilon$", "exponent": r"rank-frequency exponent $\alpha$"}[sweep]
     axes.set(xlabel=about, ylabel="accuracy", ylim=(-0.03, 1.03))
     described(axes, 1, f"{TITLES[model]}, K = {k}")

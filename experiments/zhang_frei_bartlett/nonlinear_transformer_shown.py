@@ -197,7 +197,7 @@ CLAIMS = (
 )  # fmt: skip
 
 
-BOOTSTRAP = "thin outlines are the mean over members of the 90 % bootstrap interval over covariances"
+BOOTSTRAP = "thin outlines are the mean over members of the 90\u00a0% bootstrap interval over covariances"
 
 
 def figures(record: Record) -> dict[str, Figure]:

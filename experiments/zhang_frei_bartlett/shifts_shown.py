@@ -268,5 +268,5 @@ def _published(axes: Axes) -> None:
         axes.plot(lengths, np.asarray(line), color=look["color"], linestyle=dash)
         axes.plot(*_PUBLISHED[name], linestyle="", color=look["color"], marker=look["marker"])
         axes.plot([], [], color=look["color"], linestyle=dash, marker=look["marker"], label=name)
-    about = {"yscale": "log", "title": "lines: best layer, marks: GPT-2"}
+    about = {"yscale": "log", "title": "linear layer, and GPT-2"}
     panels.described(axes, 2, xlabel="examples M = N, D = 20", ylabel=_ERROR, **about)

@@ -113,7 +113,7 @@ def draw(experiment: Experiment, record: Record, folder: Path, pdf: bool = True,
     As PNG, at lab and paper also as ``pdf``; the figure that is named ``svg`` as SVG, too.
     """
     members, seed = record.config["members"], record.config["seed"]
-    caption = f"{record.experiment} · preset {record.preset} · {members} members · seed {seed}"
+    caption = f"{record.experiment} · preset {record.preset} · {members}\u00a0members · seed\u00a0{seed}"
     written = []
     with style.styled(), tempfile.TemporaryDirectory(dir=folder, prefix=records.DRAWING) as drawing:
         for name, figure in experiment.figures(record).items():

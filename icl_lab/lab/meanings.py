@@ -12,8 +12,8 @@ Figure: TypeAlias = Any
 """Of matplotlib, which is imported by what draws."""
 
 PERCENTILES = "{marks} are the median over {units}, {spread} run from the {low:g}th to the {high:g}th percentile"
-OF_MEAN = "bars are 95 % intervals of the mean over {units} (Student's t)"
-OF_SHARE = "bars are 95 % intervals of the share of {units} (Wilson)"
+OF_MEAN = "bars are 95\u00a0% intervals of the mean over {units} (Student's t)"
+OF_SHARE = "bars are 95\u00a0% intervals of the share of {units} (Wilson)"
 MEMBERS = "small marks are members, dashes their median"
 
 _SAID: WeakKeyDictionary[Artist, str] = WeakKeyDictionary()
@@ -49,7 +49,7 @@ def explanations(figure: Figure) -> list[str]:
 def unexplained(figure: Figure) -> list[str]:
     """Error bars, bands and boxes of a figure of which nothing is said, by the title of their panel; empty if none.
 
-    A band that has a label of its own is said in the legend.
+    Of a band that has a label of its own, and of others of its panel in its colour, the legend says it.
     """
     from matplotlib.collections import PolyCollection
     from matplotlib.container import ErrorbarContainer
@@ -61,10 +61,11 @@ def unexplained(figure: Figure) -> list[str]:
         bands = [artist for artist in axes.collections if isinstance(artist, PolyCollection)]
         boxes = [artist for artist in axes.patches if isinstance(artist, PathPatch)]
         for kind, artists in (("bars", bars), ("bands", bands), ("boxes", boxes)):
-            if any(artist not in _SAID and _without_label(artist) for artist in artists):
+            labelled = {str(artist.get_facecolor()) for artist in artists if _labelled(artist)}
+            if any(artist not in _SAID and str(artist.get_facecolor()) not in labelled for artist in artists):
                 silent.append(f"{kind} of {axes.get_title(loc='left') or axes.get_title() or axes.get_ylabel()!r}")
     return silent
 
 
-def _without_label(artist: Artist) -> bool:
-    return not artist.get_label() or artist.get_label().startswith("_")
+def _labelled(artist: Artist) -> bool:
+    return bool(artist.get_label()) and not artist.get_label().startswith("_")

@@ -159,7 +159,7 @@ def _panel(axes: Axes, cells: Sequence[tuple[Mapping, Mapping]]) -> None:
     for i, (name, points) in enumerate(lines.items()):
         x, y, below, above = np.array(points).T
         drawn = axes.errorbar(x, y, [below, above], label=name, capsize=2.5, **LINES[i % len(LINES)])
-        explain(drawn[2], "bars are 95 % intervals of the estimate over members")
+        explain(drawn[2], "bars are 95\u00a0% intervals of the estimate over members")
     axes.set_xlabel(first)
     axes.set_ylabel("estimate, 95 % interval")
     axes.set_xticks(range(len(ticks)), ticks)
