@@ -4,6 +4,7 @@ Figures: box plots over the questions of one network, and below them all network
 """
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -152,12 +153,12 @@ def _layers(record: Record, encoding: str) -> Figure:
 
 def _boxes(axes: Axes, at: np.ndarray, by_layer: np.ndarray, color: str) -> None:
     """Boxes of the values that are defined, whiskers at the 5th and 95th percentile."""
-    looks = {
+    looks: dict[str, Any] = {
         "medianprops": {"color": "black", "linewidth": 0.8},
         "whiskerprops": {"color": color, "linewidth": 0.8},
         "boxprops": {"facecolor": color, "edgecolor": color, "alpha": 0.6},
     }
     defined = [values[~np.isnan(values)] for values in by_layer]
-    options = {"patch_artist": True, "manage_ticks": False, "showfliers": False, "showcaps": False}
+    options: dict[str, Any] = {"patch_artist": True, "manage_ticks": False, "showfliers": False, "showcaps": False}
     drawn = axes.boxplot(defined, positions=at, widths=0.2, whis=(5, 95), **looks, **options)
     explain(drawn["boxes"], QUARTILES)

@@ -213,8 +213,8 @@ def _trainings(axes: Axes, record: Record) -> None:
         band(axes, binary.STEPS(record), losses, color=look["color"], linestyle=look["linestyle"], label=LABELS[kind])
         axes.axhline(closed_form(config, Case(kind, config.lengths[0])), **THEORY | {"color": look["color"]})
     axes.plot([], [], **THEORY, label="closed forms")
-    about = {"ylabel": f"error at N = {config.lengths[0]}", "ylim": (0.2, 1.05), "title": "training"}
-    panels.described(axes, 1, xlabel="training step", **about)
+    axes.set(xlabel="training step", ylabel=f"error at N = {config.lengths[0]}", ylim=(0.2, 1.05))
+    panels.described(axes, 1, title="training")
 
 
 def _walking(axes: Axes, record: Record) -> None:

@@ -123,8 +123,8 @@ def band(
     x: np.ndarray,
     members: np.ndarray,
     learner: str | None = None,
-    share: float = 0.8,
-    units: str = "members",
+    share: Any = 0.8,
+    units: Any = "members",
     **line: Any,
 ) -> None:
     """Median over members with the band that holds the middle ``share`` of the finite values in (M, X).
