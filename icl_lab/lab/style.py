@@ -169,10 +169,9 @@ def save(figure: Figure, path: Path, caption: str, pdf: bool = True, svg: bool =
     finish(figure)
     box = figure.get_tightbbox()
     place: dict[str, Any] = {"va": "top", "fontsize": 7, "linespacing": 1.1}
-    for text, look in (
-        (" ".join(explanations(figure)), {"x": 0.005, "ha": "left", "color": "0.1"}),
-        (caption, {"x": 0.995, "ha": "right", "color": "0.35"}),
-    ):
+    said: dict[str, Any] = {"x": 0.005, "ha": "left", "color": "0.1"}
+    named: dict[str, Any] = {"x": 0.995, "ha": "right", "color": "0.35"}
+    for text, look in ((" ".join(explanations(figure)), said), (caption, named)):
         if text:
             wide = round(CHARACTERS * figure.get_figwidth())  # longer lines would widen the picture
             lines = textwrap.fill(text, wide)
