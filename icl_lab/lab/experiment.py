@@ -150,13 +150,13 @@ class Experiment:
 
     @property
     def module(self) -> str:
-        """The module that decides its numbers: that of its name, or the one that runs."""
+        """The module that it is in: that of its name, or the one that runs."""
         module = f"experiments.{self.name}"
         return module if module in loaded() else self.measured.__module__
 
     def source_version(self) -> str:
-        """Digest of the sources that decide its numbers (``provenance.source_version``)."""
-        return source_version(self.module, [f"experiments.{name}" for name in self.reads])
+        """Digest of all sources of the laboratory and, where the experiment is a user's own, of its file."""
+        return source_version(self.module)
 
     def axes_of(self, arrays: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> dict[str, Axes]:
         """The axes of every array, by its name.
