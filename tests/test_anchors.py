@@ -5,112 +5,22 @@ import json
 import os
 import re
 import shutil
+import subprocess
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import made_up
+from anchored import Config, Toy, plainly_fitted
 
 from experiments.binaries import unlike
 from experiments.tools import anchoring, gallery, verdict_tables
 from icl_lab import machine
-from icl_lab.lab import anchors, flags, provenance, records
-from icl_lab.lab.claims import Claim
+from icl_lab.lab import anchors, provenance, records
 from icl_lab.lab.execution import execute
 from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.quantities import quantity
 from icl_lab.lab.records import RecordError
-from icl_lab.lab.style import panels
 from icl_lab.training import Training
-from icl_lab.training.fitting import Fit
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    seed: int = flags.setting(0, "seed", at_least=0)
-    members: int = flags.setting(2, "members", at_least=1)
-    steps: int = flags.setting(20, "training steps", at_least=1)
-    rate: float = flags.setting(0.1, "learning rate", above=0)
-
-
-STEPS, RATES, CURVE = (
-    quantity("steps", "measurement"),
-    quantity("rates", "rate"),
-    quantity("{metric}", "member", "measurement"),
-)
-
-
-@dataclasses.dataclass
-class Toy:
-    """A regression whose code can be changed in one place at a time."""
-
-    noise: float = 0.1
-    power: int = 2
-    faster: float = 1.0
-    halved_at: int = 100
-    title: str = "loss"
-    statistic: str = "loss"
-    smoke: Config = Config()
-    lab: Config = Config(members=3, steps=40)
-
-    def trainings(self, config):
-        def draw(rng):
-            drawn = rng.uniform(-1, 1, (16, 4)).astype(np.float32)
-            return drawn[:, :3], drawn[:, :3].sum(1) + np.float32(self.noise) * drawn[:, 3]
-
-        def step(w, rng, number):
-            x, y = draw(rng)
-            error = x @ w - y
-            slope = self.power * x.T @ (np.abs(error) ** (self.power - 1) * np.sign(error)) / 16
-            rate = config.rate / 2 if number >= self.halved_at else config.rate
-            return w - np.float32(self.faster * rate) * slope, (np.abs(error) ** self.power).mean()
-
-        def measure(w, rng):
-            x, y = draw(rng)
-            return {"loss": (np.abs(x @ w - y) ** self.power).mean(), "right": (np.sign(x @ w) == np.sign(y)).mean()}
-
-        keys = jax.random.split(jax.random.key(config.seed), config.members)
-        init = lambda key, _: jax.random.normal(key, (3,))  # noqa: E731
-        return {"toy": Training(init, step, None, keys, steps=config.steps, measure=measure)}
-
-    def measured(self, config, fits):
-        yield STEPS, fits["toy"].steps
-        yield RATES, np.array([0.1, 0.2])
-        yield CURVE, fits["toy"].metrics
-
-    def figures(self, record):
-        figure, axes = panels(1, width=1, height=1)
-        axes[0, 0].plot(record.arrays[self.title].T)
-        return {"loss": figure}
-
-    def experiment(self):
-        claim = Claim(
-            "toy.anchored.small", "Toy", "The loss is small.", lambda record: record.arrays[self.statistic][:, -1],
-            expected=9.0, tolerance=0.0, relation="<=", reason="a test", expected_verdict={"lab": "holds"},
-        )  # fmt: skip
-        presets = {"smoke": self.smoke, "quick": Config(), "lab": self.lab, "paper": Config(steps=60)}
-        return made_up(
-            "toy.anchored", presets, self.measured, (STEPS, RATES, CURVE), trainings=self.trainings,
-            figures=self.figures, claims=(claim,),
-        )  # fmt: skip
-
-
-def plainly_fitted(training, **_):
-    """Stands for ``Training.carried_out`` without compiling anything: a loop over members and steps."""
-    init, step, measure, steps, keys = (vars(training)[name] for name in ("init", "loss", "measure", "steps", "keys"))
-    measured = []
-    for number, key in enumerate(keys):
-        w, rng, rows, losses = np.asarray(init(key, None)), np.random.default_rng(number), [], [np.nan]
-        for t in range(steps + 1):
-            if t % (steps // 2) == 0:
-                rows.append(measure(w, np.random.default_rng(99)) | {"train_loss": np.mean(losses)})
-                losses = []
-            w, loss = step(w, rng, t)
-            losses.append(loss)
-        measured.append(rows)
-    metrics = {name: np.array([[row[name] for row in rows] for rows in measured]) for name in measured[0][0]}
-    return Fit(None, steps // 2 * np.arange(3), metrics, np.full(len(keys), -1))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -234,11 +144,12 @@ def test_an_anchor_is_kept_with_its_record_and_not_made_for_an_old_one(root, mon
     monkeypatch.setattr(Experiment, "source_version", lambda _: "later")
     assert collect(monkeypatch, root, Toy()) == 0  # the same record, collected by later sources
     assert (kept_of(root) / "anchor/record.json").read_bytes() == before
+    monkeypatch.setattr(anchoring, "make_at_its_commit", lambda *_: "no reason")
     shutil.rmtree(root / "figures")
     (root / "README.md").write_text(f"{verdict_tables.BEGIN}\n{verdict_tables.END}\n")
     assert collect(monkeypatch, root, Toy()) == 0
     (row,) = json.loads((root / "figures/claims.json").read_text())
-    assert f"no anchor is made, the record is of commit {row['commit']}" in capsys.readouterr().out
+    assert f"no anchor is made, the record is of commit {row['commit']}: no reason" in capsys.readouterr().out
     assert not (kept_of(root) / "anchor").exists()
     assert row["anchored"] is False
     assert f"not anchored, made at commit {row['commit']}" in (root / "figures/claims.md").read_text()
@@ -256,6 +167,68 @@ def test_a_record_that_is_made_again_by_other_code_gets_an_anchor_of_that_code(r
     assert anchoring.load(kept_of(root)).provenance["sources"] == "later" != before
     monkeypatch.setattr(anchoring, "make", lambda *_: pytest.fail("an anchor was made twice"))
     assert collect(monkeypatch, root, Toy()) == 0
+
+
+@pytest.fixture
+def committed(tmp_path, monkeypatch):
+    """A function that commits a gallery command as the laboratory, and gives the commit."""
+    if shutil.which("git") is None:
+        pytest.skip("there is no git")
+    home = tmp_path / "home"
+    (home / "experiments").mkdir(parents=True)
+    monkeypatch.setattr(provenance, "HOME", home)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    user = ("-c", "user.name=a", "-c", "user.email=a@b")
+
+    def commit(program):
+        (home / "experiments" / "gallery.py").write_text(program)
+        for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "A."]):
+            subprocess.run(["git", *user, *words], cwd=home, check=True)
+        return provenance.git("rev-parse", "HEAD")
+
+    return commit
+
+
+COLLECTS = """
+import shutil, sys
+places = dict(word[2:].split("=", 1) for word in sys.argv[1:])
+shutil.copytree({anchor!r}, places["figures"] + "/toy/anchored/lab/anchor")
+"""
+
+
+def test_a_record_of_another_commit_is_anchored_by_the_code_of_that_commit(root, made, monkeypatch, committed):
+    then = committed(COLLECTS.format(anchor=str(kept_of(made) / "anchor")))
+    committed("raise SystemExit('the code of another commit ran')")
+    record = records.load(root / "runs")
+    monkeypatch.setattr(Experiment, "source_version", lambda _: "later")
+    shutil.rmtree(root / "figures")
+    origin = {"commit": then, "uncommitted_changes": False}
+    records.save(dataclasses.replace(record, provenance=record.provenance | origin), root / "runs", [])
+    assert collect(monkeypatch, root, Toy()) == 0
+    (row,) = json.loads((root / "figures/claims.json").read_text())
+    assert row["anchored"] is True
+    assert start(monkeypatch, root, Toy(), "--check") == 0
+    assert start(monkeypatch, root, Toy(noise=0.101), "--check") == 1
+
+
+@pytest.mark.parametrize(
+    ("program", "changes", "why"),
+    [
+        ("", {"uncommitted_changes": True}, "its code is in no commit"),
+        ("", {"uncommitted_changes": None}, "its code is in no commit"),
+        ("", {"commit": None}, "its code is in no commit"),
+        ("", {"commit": "a" * 40}, "git"),
+        ("", {}, "the code of its commit makes none"),
+        ("raise SystemExit('refused there')", {}, "refused there"),
+    ],
+)
+def test_why_the_code_of_a_commit_makes_no_anchor_is_said(root, committed, program, changes, why):
+    shutil.rmtree(kept_of(root) / "anchor")
+    record = records.load(root / "runs")
+    origin = {"commit": committed(program), "uncommitted_changes": False} | changes
+    record = dataclasses.replace(record, provenance=record.provenance | origin)
+    assert why in anchoring.make_at_its_commit(record, kept_of(root))
+    assert not (kept_of(root) / "anchor").exists()
 
 
 def test_an_edit_of_a_caption_leaves_a_record_of_today(root, monkeypatch, capsys):

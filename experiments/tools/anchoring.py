@@ -5,20 +5,24 @@ record is of today if a smoke run of today's code repeats its anchor; without on
 """
 
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import jax
 import numpy as np
 
 from experiments.binaries import belongs, unlike
-from icl_lab.lab import anchors, flags, records
+from icl_lab.lab import anchors, flags, provenance, records
 from icl_lab.lab.combining import code_of
 from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.provenance import changed, commit_of, digest, of_others, other_settings, provenance, versions
+from icl_lab.lab.provenance import changed, commit_of, digest, of_others, other_settings, versions
 from icl_lab.lab.record import Record, RecordError, in_single
 from icl_lab.lab.trainings import Fits
 from icl_lab.machine import CAP, vectors
@@ -75,10 +79,38 @@ def make(experiment: Experiment, folder: Path) -> None:
         kept = smoke_run(experiment)
         nearby = [smoke_run(experiment, n, anchors.NEARBY) for n in range(NEARBY)]
         limits = anchors.limits(kept, nearby, smoke_run(experiment, NEARBY, anchors.ELSEWHERE))
-    metrics, process = {"record": identity(folder), "limits": limits}, provenance(0.0)
+    metrics, process = {"record": identity(folder), "limits": limits}, provenance.provenance(0.0)
     origin = {name: process[name] for name in ("versions", "vectors", "precision", "commit", "uncommitted_changes")}
     origin |= {"sources": experiment.source_version(), "conditions": conditions()}
     records.save(Record(experiment.name, "smoke", flags.to_json(smoke), metrics, kept, origin), folder / ANCHOR, [])
+
+
+def make_at_its_commit(record: Record, folder: Path) -> str:
+    """Makes the anchor of the record in a folder by the code of its commit, which collects it in a clone of its own.
+
+    Returns:
+      Why none is made; else nothing.
+    """
+    commit = record.provenance.get("commit")
+    if not commit or record.provenance.get("uncommitted_changes") is not False:
+        return "its code is in no commit"
+    run = partial(subprocess.run, check=True, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as place:
+        home, gallery = Path(place) / "home", Path(place) / "figures"
+        records.save(record, Path(place) / "run", [])
+        places = [f"--runs={place}/run", f"--figures={gallery}", f"--readme={place}/none"]
+        try:
+            run(["git", "clone", "--quiet", "--shared", "--no-checkout", provenance.HOME, home])
+            run(["git", "checkout", "--quiet", "--detach", commit], cwd=home)
+            environment = os.environ | {"PYTHONPATH": str(home)}
+            run([sys.executable, "-m", "experiments.gallery", *places], cwd=home, env=environment)
+        except (OSError, subprocess.CalledProcessError) as error:
+            return f"{error} {getattr(error, 'stderr', '')}".strip()
+        made = gallery.joinpath(*record.experiment.split("."), record.preset, ANCHOR)
+        if not made.exists():
+            return "the code of its commit makes none"
+        shutil.copytree(made, folder / ANCHOR)
+    return ""
 
 
 def is_of_this_code(record: Record, experiment: Experiment) -> bool:

@@ -13,8 +13,9 @@ whole gallery; the ledger says which records have no anchor. ``figures/costs.md`
 --rejudge collects nothing and judges the gallery's records by the present claims. --redraw only draws their pictures
 anew.
 
-A new record that the present code made gets an anchor, from five smoke runs (docs/dev/anchors.md). The records that the
-present code no longer reproduces are listed, each with the reason, by
+A new record gets an anchor, from five smoke runs of the code that made it: the present one, or that of the commit that
+the record names, in a clone of its own (docs/dev/anchors.md). The records that the present code no longer reproduces
+are listed, each with the reason, by
 
     python -m experiments.gallery --check --only=reddy.clamping
 
@@ -120,7 +121,7 @@ def _carry_out(options: Options) -> int:
 
 
 def anchor(experiment: Experiment, record: Record, folder: Path) -> None:
-    """Makes the anchor of a record just put into the gallery; says so where another code made the record.
+    """Makes the anchor of a record just put into the gallery, by the record's own code; says so where that cannot be.
 
     A record that was made again, to the same bits, by other code than its anchor gets a new anchor too.
     """
@@ -128,9 +129,9 @@ def anchor(experiment: Experiment, record: Record, folder: Path) -> None:
     if anchoring.is_of_this_code(record, experiment):
         if kept is None or code_of(kept)["sources"] != code_of(record)["sources"]:
             anchoring.make(experiment, folder)
-    elif kept is None:
+    elif kept is None and (reason := anchoring.make_at_its_commit(record, folder)):
         commit = provenance.commit_of(record.provenance)
-        print(f"{experiment.name} {folder.name}: no anchor is made, the record is of commit {commit}")
+        print(f"{experiment.name} {folder.name}: no anchor is made, the record is of commit {commit}: {reason}")
 
 
 def collect(runs: Path, experiments: Mapping[str, Experiment]) -> dict[tuple[str, str], Record]:
