@@ -103,12 +103,12 @@ def make_at_its_commit(record: Record, folder: Path) -> str:
             run(["git", "clone", "--quiet", "--shared", "--no-checkout", provenance.HOME, home])
             run(["git", "checkout", "--quiet", "--detach", commit], cwd=home)
             environment = os.environ | {"PYTHONPATH": str(home)}
-            run([sys.executable, "-m", "experiments.gallery", *places], cwd=home, env=environment)
+            done = run([sys.executable, "-m", "experiments.gallery", *places], cwd=home, env=environment)
         except (OSError, subprocess.CalledProcessError) as error:
             return f"{error} {getattr(error, 'stderr', '')}".strip()
         made = gallery.joinpath(*record.experiment.split("."), record.preset, ANCHOR)
         if not made.exists():
-            return "the code of its commit makes none"
+            return f"the code of its commit makes none: {done.stdout}{done.stderr}".strip()
         shutil.copytree(made, folder / ANCHOR)
     return ""
 
