@@ -5,13 +5,14 @@ from icl_lab.lab.claims import (
     HOLDS,
     NOT_REACHED,
     NOT_RESOLVED,
+    Beside,
     Claim,
     Criterion,
     NotRun,
     Quick,
     claims_of,
-    judge,
 )
+from icl_lab.lab.judging import judge
 
-__all__ = ["FAILS", "HOLDS", "NOT_REACHED", "NOT_RESOLVED", "Claim", "Criterion", "NotRun", "Quick"]
+__all__ = ["FAILS", "HOLDS", "NOT_REACHED", "NOT_RESOLVED", "Beside", "Claim", "Criterion", "NotRun", "Quick"]
 __all__ += ["claims_of", "judge"]

@@ -34,6 +34,20 @@ def test_what_was_predicted_is_written_when_a_record_enters_and_never_edited(tmp
     assert not said(**fewer)[0]["members_added"]
 
 
+def test_a_prediction_is_held_against_the_first_record_whatever_later_ones_say(tmp_path):
+    experiment, figures = Toy("toy.a").experiment(), tmp_path / "figures"
+    record = execute(experiment, "lab", experiment.presets["lab"], tmp_path / "run").record
+    gallery.put(experiment, "lab", record, figures / "toy/a/lab")
+    (row,) = gallery.ledger(figures, {"toy.a": experiment}, {("toy.a", "lab"): "abc"})
+    assert (row["predicted"], row["first_verdict"], row["verdict"]) == ("holds", "holds", "holds")
+    begin, end = verdict_tables.PREDICTIONS
+    assert "first record of 1 came out" in verdict_tables.with_predictions(begin + end, [row])
+    (figures / "claims.json").write_text(json.dumps([row | {"first_verdict": "fails"}]))
+    (later,) = gallery.ledger(figures, {"toy.a": experiment}, {("toy.a", "lab"): "def"})
+    assert later["first_verdict"] == "fails"
+    assert "first record of 0 came out" in verdict_tables.with_predictions(begin + end, [later])
+
+
 def test_what_the_paper_prints_enters_the_ledger_from_the_claim_of_today_and_costs_no_verdict(tmp_path):
     experiment, figures = Toy("toy.a").experiment(), tmp_path / "figures"
     record = execute(experiment, "lab", experiment.presets["lab"], tmp_path / "run").record

@@ -74,7 +74,9 @@ def made(tmp_path_factory):
         folder = root.joinpath(*name.split("."), "lab")
         config = {"seed": 0, "members": 6, "word": "<script>alert(1)</script>"}
         record = Record(name, "lab", config, {"error": 1.0}, {"error": ERRORS}, {"commit": "0" * 40})
-        ledger += [row | {"predicted": row["expected_verdict"]} for row in toy.judged(record)]
+        ledger += [
+            row | {"predicted": row["expected_verdict"], "first_verdict": row["verdict"]} for row in toy.judged(record)
+        ]
         records.save(record, folder, toy.judged(record))
         draw(toy, record, folder)
     (root / "claims.json").write_text(json.dumps(ledger))

@@ -254,7 +254,9 @@ def ledger(
 
 
 def _past(row: Mapping, then: Mapping, entered: str | None) -> dict:
-    """What was expected before the first record of a claim, never edited, and whether members came until it resolved.
+    """What was expected before the first record of a claim, and its first verdict: written once, never edited.
+
+    ``members_added`` says whether members came until it resolved.
 
     Args:
       row: of the ledger now.
@@ -264,7 +266,8 @@ def _past(row: Mapping, then: Mapping, entered: str | None) -> dict:
     verdict = row["expected_verdict"] if entered else None
     predicted = {"predicted": verdict, "predicted_commit": entered if verdict else None}
     added = entered is not None and then.get("verdict") == NOT_RESOLVED and row["members"] > then["members"]
-    kept = {name: then[name] for name in predicted if name in then}
+    first = then.get("first_verdict") or (row["verdict"] if row["verdict"] != NOT_JUDGED else None)
+    kept = {name: then[name] for name in predicted if name in then} | {"first_verdict": first}
     return predicted | kept | {"members_added": added or then.get("members_added", False)}
 
 

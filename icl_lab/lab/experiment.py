@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from icl_lab.lab import constraints, flags
-from icl_lab.lab.claims import Claim, judge
+from icl_lab.lab.claims import Claim
 from icl_lab.lab.constraints import Constraint
+from icl_lab.lab.judging import judge
 from icl_lab.lab.provenance import loaded, source_version
 from icl_lab.lab.quantities import Quantity, axes_of, check_axes
 from icl_lab.lab.record import Axes, Record
@@ -181,7 +182,7 @@ class Experiment:
         return effort.at_most(self.effort.get(preset, EFFORT.get(preset, "full")))
 
     def judged(self, record: Record) -> list[dict]:
-        """The ledger rows of a record, in the order of the claims (``claims.judge``)."""
+        """The ledger rows of a record, in the order of the claims (``judging.judge``)."""
         left_out, claims = self.left_out(record.config), self.claims
         if record.preset == "quick":
             claims = tuple(claim.at_quick() for claim in claims)

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from icl_lab.lab import flags, records
-from icl_lab.lab.claims import judge
 from icl_lab.lab.combining import combine, differing_origins
 from icl_lab.lab.execution import draw
 from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.judging import judge
 from icl_lab.lab.plans import Grid
 from icl_lab.lab.provenance import digest, provenance
 from icl_lab.lab.record import Record, RecordError

@@ -18,7 +18,8 @@ from experiments.dai.momentum_language_model_figures import drift_of_gap, limit_
 from experiments.dai.momentum_language_model_shown import CLAIMS as LANGUAGE_CLAIMS
 from experiments.dai.momentum_regression_shown import CLAIMS as REGRESSION_CLAIMS
 from icl_lab.fast import batch_learner
-from icl_lab.lab.claims import HOLDS, NOT_JUDGED, NOT_REACHED, NotRun, judge
+from icl_lab.lab.claims import HOLDS, NOT_JUDGED, NOT_REACHED, NotRun
+from icl_lab.lab.judging import judge
 from icl_lab.lab.records import Record
 from icl_lab.models import LinearSelfAttention, folded_weights
 from icl_lab.models.attention import linear_pattern, momentum_pattern, recent_pattern
