@@ -13,6 +13,7 @@ import jax
 from rich.progress import Progress
 
 from icl_lab.lab import checkpoints, flags, provenance, records, style
+from icl_lab.lab.combining import code_of
 from icl_lab.lab.experiment import PRINTED, Experiment
 from icl_lab.lab.record import Record, RecordError, flat, in_single
 from icl_lab.lab.session import Session
@@ -173,6 +174,6 @@ def warn_of_settings(record: Record, folder: Path, instead: str = "--overwrite o
 
 def say_commit(record: Record, experiment: Experiment, folder: Path) -> None:
     """Says of which commit a finished run is, where today's sources are not those that made it."""
-    if record.provenance.get("sources") != experiment.source_version():
+    if code_of(record)["sources"] not in (None, experiment.source_version()):
         commit = provenance.commit_of(record.provenance)
         log.info("%s holds a finished run of commit %s; --overwrite trains again by today's code", folder, commit)
