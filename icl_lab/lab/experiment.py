@@ -56,7 +56,6 @@ class Experiment:
       feeds_others: other binaries read its record, so the gallery keeps arrays and parameters whatever their size.
       effort: how hard XLA works on the programs of a preset (``training.effort``), where not as ``EFFORT`` says.
       given: members are loaded from another run, or do not depend on the seed, so a grid over seeds repeats them.
-      reads: names of the binaries whose records it opens.
 
     Raises:
       TypeError: for the arguments of a former release.
@@ -79,7 +78,6 @@ class Experiment:
     feeds_others: bool = False
     effort: Mapping[str, str] = dataclasses.field(default_factory=dict)
     given: bool = False
-    reads: tuple[str, ...] = ()
 
     def __new__(cls, *args: Any, **options: Any) -> "Experiment":
         """Refuses what a former release took, in one sentence."""
