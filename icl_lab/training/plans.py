@@ -14,7 +14,7 @@ from jax import Array
 from icl_lab.compare import compare_batches
 from icl_lab.prompts import BatchLearner, Prompt, Sample, Sampler
 from icl_lab.prompts.layouts import Layout
-from icl_lab.prompts.prompt import ShapeError, check_sampler
+from icl_lab.prompts.prompt import ShapeError, check_sampler, check_shapes
 from icl_lab.prompts.tracing import check_number, check_seed, check_sizes, whole
 from icl_lab.training.fitting import Fit, Metrics, Tree, fit
 from icl_lab.training.measuring import check_references, each_once, of_batches
@@ -176,8 +176,9 @@ def training(
         )
     tasks_of, training_of = _of_setting(sampler, settings), _of_setting(training_sampler or sampler, settings, schedule)
     model = built(network, sampler, settings, layout, eval_tasks, dtype)
-    # only checked
-    _prompt("sampler" if training_sampler is None else "training_sampler", training_of, settings, batch, schedule)
+    # only checked, and asked nothing that it was asked before
+    name, check = ("sampler", check_shapes) if training_sampler is None else ("training_sampler", check_sampler)
+    _prompt(name, training_of, settings, batch, schedule, check=check)
     optimizer = optimizer or optax.chain(optax.clip_by_global_norm(10.0), optax.adam(rate))
 
     def mean_loss(learner: BatchLearner, samples: Sample) -> Array:
@@ -258,14 +259,21 @@ def _check_rate(rate: Any) -> None:
         raise ValueError(f"learning_rate must give one number for a step, got an array {output.shape}")
 
 
-def _prompt(name: str, tasks_of: Callable[[Any], Sampler], settings: Any, batch: int, schedule: Any = None) -> Prompt:
-    """A prompt of zeros, with the shapes of those that the sampler draws; raises as ``check_sampler``."""
+def _prompt(
+    name: str,
+    tasks_of: Callable[[Any], Sampler],
+    settings: Any,
+    batch: int,
+    schedule: Any = None,
+    check: Callable[[str, Sampler, int], Sample] = check_sampler,
+) -> Prompt:
+    """A prompt of zeros, with the shapes of those that the sampler draws; raises as ``check``."""
     first = jax.tree.map(
         lambda leaf: jnp.asarray(jax.device_get(leaf)[0]), settings
     )  # cut on the host: compiles nothing
     first = first if schedule is None else schedule(first, jnp.int32(0))
     try:
-        drawn = check_sampler(name, tasks_of(first), batch)
+        drawn = check(name, tasks_of(first), batch)
     except TypeError as error:
         usual = "(key, batch) -> Sample"
         if settings is not None or schedule is not None:

@@ -1,7 +1,6 @@
 """The front door: members of a network trained on a sampler in one call."""
 
 import contextlib
-import difflib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -14,7 +13,7 @@ from jax.sharding import Mesh
 
 from icl_lab import notebook
 from icl_lab.prompts import BatchLearner, Learner, Sampler, one_prompt
-from icl_lab.prompts.naming import called, shortened
+from icl_lab.prompts.naming import alike, called, shortened
 from icl_lab.training import progress as progress_of
 from icl_lab.training import shown
 from icl_lab.training.ensembles import member_mesh
@@ -129,13 +128,10 @@ def carried_out(
 def check_options(options: Mapping[str, Any], train: Callable[..., Any]) -> None:
     """Raises TypeError for what neither ``training`` nor this ``train`` takes, naming options that are alike or all."""
     keywords = [name for name, one in inspect.signature(train).parameters.items() if one.kind is one.KEYWORD_ONLY]
-    known = [*inspect.signature(training).parameters, *keywords]
+    known = [*list(inspect.signature(training).parameters)[2:], *keywords]
     for name in options:
         if name not in known:
-            initials = [one for one in known if name == "".join(part[0] for part in one.split("_"))]
-            like = initials or difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {like[0]}?" if like else f"allowed are {', '.join(known[2:])}"
-            raise TypeError(f"train() has no option {name!r}; {hint}")
+            raise TypeError(f"train() has no option {name!r}; {alike(name, known)}")
 
 
 def mesh_of(devices: int | Sequence[jax.Device] | None) -> Mesh | None:
