@@ -16,6 +16,7 @@ from icl_lab.prompts import BatchLearner, Learner, Sampler, one_prompt
 from icl_lab.prompts.naming import alike, called, shortened
 from icl_lab.training import progress as progress_of
 from icl_lab.training import shown
+from icl_lab.training.alone import PROMPTS, check_alone
 from icl_lab.training.ensembles import member_mesh
 from icl_lab.training.fitting import Fit, Resume
 from icl_lab.training.model import Model
@@ -107,8 +108,21 @@ def train(
     """
     check_options(options, train)
     call = {"network": network, "sampler": sampler, **options}
-    mesh = mesh_of(devices)
-    return carried_out(training(**call), call, progress=progress, mesh=mesh)
+    mesh, planned = mesh_of(devices), training(**call)
+    check_network(planned, network)
+    return carried_out(planned, call, progress=progress, mesh=mesh)
+
+
+def check_network(planned: Training, network: nn.Module | Model) -> None:
+    """Asks a ``Model`` whether it predicts each prompt by itself (``check_alone``); modules are vectorised over prompts.
+
+    Raises:
+      ValueError: as ``check_alone``.
+    """
+    sampler = planned.sampler
+    if isinstance(network, Model) and sampler is not None:
+        first = jax.tree.map(lambda leaf: jax.device_get(leaf)[0], planned.settings)
+        check_alone(network, planned.init, lambda key, setting: sampler(setting)(key, PROMPTS).prompt, first)
 
 
 def carried_out(
