@@ -1,7 +1,7 @@
 """The vocabulary of the laboratory: what a learner may see, and what a sampler draws."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -201,8 +201,14 @@ def check_shapes(name: str, sampler: Sampler, batch: int, program: Callable[[Arr
     return drawn
 
 
-def check_sampler(name: str, sampler: Sampler, batch: int) -> Sample:
+def check_sampler(name: str, sampler: Sampler, batch: int, parts: Collection[str] = tuple(PARTS)) -> Sample:
     """Checks what a sampler would draw inside a program, where what Python does happens once; nothing is compiled.
+
+    Args:
+      name: what the sampler is called in messages.
+      sampler: ``(key, batch) -> Sample``.
+      batch: how many tasks it is asked for.
+      parts: those that are used, each of which should follow the key.
 
     Returns:
       Shapes of a batch.
@@ -224,7 +230,7 @@ def check_sampler(name: str, sampler: Sampler, batch: int) -> Sample:
         frozen = frozen_parts(program, keys)
     if frozen == list(PARTS):
         raise ValueError(REPEATS.format(name))
-    if frozen := [part for part in frozen if PARTS[part](drawn).size]:
+    if frozen := [part for part in frozen if part in parts and PARTS[part](drawn).size]:
         warnings.warn(FROZEN.format(name, " and ".join(frozen)), RuntimeWarning, 2)
     elif not same_program(program, again, jax.eval_shape(lambda keys: keys[0], keys)):
         warnings.warn(DRAWN_ONCE.format(name), RuntimeWarning, 2)

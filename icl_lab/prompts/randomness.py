@@ -1,4 +1,4 @@
-"""Where a sampler takes its randomness from: all of it must be the key's, since Python runs once, in making a program."""
+"""Where a sampler takes its randomness from: its key alone, since Python runs once, when the program is made."""
 
 import contextlib
 import inspect
@@ -30,10 +30,8 @@ def drawing(name: str, sampler: Callable[..., Any], batch: int) -> Iterator[None
       TypeError: for what is no function of a key and a batch.
       ValueError: for a function that needs the value of its key, or cannot draw for several members at once.
     """
-    try:
+    with contextlib.suppress(ValueError):  # of a function that does not say how it is called
         inspect.signature(sampler).bind(None, batch)
-    except ValueError:  # a function that does not say how it is called
-        pass
     try:
         yield
     except NotImplementedError as error:

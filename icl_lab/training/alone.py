@@ -18,8 +18,8 @@ Tree = Any
 PROMPTS = 8
 """Prompts that are asked alone, together and in another order."""
 TOLERANCE = 1e-3
-"""Allowed difference, relative to the spread of the predictions. A softmax, a mean or a norm over the wrong axis changes
-them by a tenth or more."""
+"""Allowed difference, relative to the spread of the predictions, which a softmax, a mean or a norm over the wrong axis
+changes by a tenth or more."""
 ROUNDING = 8
 """Times as far as a change of the prompts by two roundings moves predictions, they may differ too."""
 _ASKED: collections.OrderedDict[tuple[int, int], Model] = collections.OrderedDict()  # which it keeps alive
@@ -39,8 +39,8 @@ def check_alone(
 ) -> None:
     """Asks a model once for a few prompts alone, together and in another order, with its parameters and random ones.
 
-    Random parameters show what those at the start may hide: a head that starts at zero predicts the same of all prompts.
-    All runs as one small program.
+    Random parameters show what those at the start may hide, as a head of zeros does, which predicts the same of all
+    prompts. All runs as one small program.
 
     Args:
       model: what is asked; a model that was asked before is not asked again.
@@ -106,7 +106,9 @@ def _answers(model: Model, params: Tree, prompts: Prompt, rounding: Array) -> _A
         return jnp.concatenate([leaf.reshape(size, -1).astype(jnp.float32) for leaf in leaves], axis=1)
 
     moved = jax.tree.map(lambda leaf: _moved(leaf, rounding), prompts)
-    batches = jax.tree.map(lambda *parts: jnp.stack(parts), prompts, jax.tree.map(lambda part: part[order], prompts), moved)
+    batches = jax.tree.map(
+        lambda *parts: jnp.stack(parts), prompts, jax.tree.map(lambda part: part[order], prompts), moved
+    )
     together, reordered, changed = jax.lax.map(flat, batches)
     alone = jax.lax.map(lambda one: flat(jax.tree.map(lambda part: part[None], one))[0], prompts)
     return _Answers(alone, together, reordered[np.argsort(order)], changed)
