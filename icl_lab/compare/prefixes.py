@@ -92,7 +92,7 @@ def prefix_losses(learner: Learner | Members, samples: Sample, objective: Object
     check_members(learner, samples)
     n, length = samples.prompt.x.shape[1], samples.prompt.length
     present = jnp.broadcast_to(
-        jnp.arange(n + 1) <= (n if length is None else length[:, None]), (len(samples.target), n + 1)
+        jnp.arange(n + 1)[None] <= (n if length is None else length[:, None]), (len(samples.target), n + 1)
     )
     if isinstance(learner, Members):
         objective = objective or objective_of(learner)
