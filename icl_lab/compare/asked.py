@@ -1,6 +1,5 @@
-"""What learners are asked with, and what they answer, refused in one sentence where it is no prediction of a prompt."""
+"""What learners are asked with and what they answer, refused in one sentence where it is no prediction of a prompt."""
 
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -10,51 +9,63 @@ import numpy as np
 from flax import linen as nn
 from jax import Array
 
-from icl_lab.prompts.naming import called
+from icl_lab.prompts.naming import called, shortened
 from icl_lab.prompts.prompt import BatchLearner, Learner, Members, Prompt, Sample, ShapeError
 
 
+class NoLearnerError(ValueError):
+    """What is no learner of one prompt."""
+
+
+class UntraceableError(TypeError):
+    """A learner that is not written in JAX."""
+
+
+_MADE = ": what makes learners is called first, {0}(...)"
+
+
 def check_learner(argument: str, learner: Any) -> None:
-    """Raises ValueError, naming the argument, for what is no function of a prompt, saying what would be one."""
-    allowed = f"{argument} must be a learner, a function Prompt -> prediction"
+    """Raises NoLearnerError, naming the argument, for what is no function of a prompt, saying what would be one."""
+    allowed = f"{argument} must be a learner of one prompt, a function Prompt -> prediction"
     if isinstance(learner, Sample | Prompt):
-        raise ValueError(f"{allowed}, or what icl_lab.train returns; got {learner}: samples come last")
+        raise NoLearnerError(f"{allowed}, or what icl_lab.train returns; got {learner}: samples come last")
     if isinstance(learner, type | nn.Module) or _is_model(learner):
         name = learner.__name__ if isinstance(learner, type) else type(learner).__name__
-        raise ValueError(
+        raise NoLearnerError(
             f"{allowed}; got the network {name}, which predicts nothing without parameters: allowed are "
             "icl_lab.models.learner(network, params) and what icl_lab.train returns"
         )
     if not callable(learner):
-        raise ValueError(f"{allowed}; got {learner!r}")
+        raise NoLearnerError(f"{allowed}; got {shortened(repr(learner))}")
     if not _takes_one(learner):
-        raise ValueError(f"{allowed}; got {name_of(learner)}{inspect.signature(learner)}{_call_it(learner)}")
+        options = ", ".join(inspect.signature(learner).parameters)
+        raise NoLearnerError(f"{allowed}; got a function of {options or 'no argument'}{_MADE.format(_called(learner))}")
 
 
 def asked_one(argument: str, learner: Learner) -> Learner:
     """A learner of one prompt, which is checked; what it raises is said in one sentence."""
     check_learner(argument, learner)
+    name = name_of(learner)
 
     def asked(prompt: Prompt) -> Array:
         try:
             answer = learner(prompt)
         except (ValueError, TypeError, IndexError) as error:
-            if isinstance(error, ShapeError):
+            if isinstance(error, ShapeError | NoLearnerError | UntraceableError):
                 raise
             if isinstance(error, jax.errors.JAXTypeError):
                 raise untraceable(learner) from error
+            if _makes_learners(learner):
+                raise NoLearnerError(f"{argument} must be a learner of one prompt{_MADE.format(name)}") from error
             raise ShapeError(
-                f"{argument} must take one prompt, where {name_of(learner)} raised {type(error).__name__}"
-                f"{_call_it(learner) or '; compare_batches takes learners of B prompts'}; got {prompt}"
+                f"{argument} must take one prompt, where {name} raised {type(error).__name__}; compare_batches takes "
+                f"learners of B prompts; got {prompt}"
             ) from error
         if callable(answer):
-            raise ValueError(
-                f"{argument} must be a learner, a function Prompt -> prediction; got {name_of(learner)}, which returns "
-                f"a function: call it, {name_of(learner)}(...)"
-            )
+            raise NoLearnerError(f"{argument} must be a learner of one prompt{_MADE.format(name)}")
         return answer
 
-    return called(asked, name_of(learner))
+    return called(asked, name)
 
 
 def answered(learner: BatchLearner, prompts: Prompt) -> Array:
@@ -64,12 +75,14 @@ def answered(learner: BatchLearner, prompts: Prompt) -> Array:
     except jax.errors.JAXTypeError as error:
         raise untraceable(learner) from error
     except ShapeError as error:
+        if name_of(learner) in str(error):
+            raise
         raise ShapeError(f"{name_of(learner)} does not take these prompts: {error}") from error
 
 
-def untraceable(learner: Callable) -> TypeError:
+def untraceable(learner: Callable) -> UntraceableError:
     """The error of a learner that is not written in JAX."""
-    return TypeError(
+    return UntraceableError(
         f"{name_of(learner)} cannot be traced by JAX, as a function of numpy or PyTorch; allowed is one of jax.numpy "
         "(icl_lab.identify takes any function of arrays)"
     )
@@ -113,11 +126,11 @@ def _takes_one(learner: Callable) -> bool:
     return True
 
 
-def _call_it(learner: Callable) -> str:
-    """A hint for what makes learners: a function of this library by its own name, or one of more arguments."""
-    inner = learner.func if isinstance(learner, functools.partial) else learner
-    ours = getattr(inner, "__module__", "").startswith("icl_lab.")
-    makes = ours and getattr(inner, "__name__", "").isidentifier() and "<" not in name_of(inner)
-    if makes or not _takes_one(learner):
-        return f": what makes learners is called first, {getattr(inner, '__name__', 'it')}(...)"
-    return ""
+def _makes_learners(learner: Callable) -> bool:
+    """Whether a function is one of this library by its own name, none that it has made and named by its arguments."""
+    return getattr(learner, "__module__", "").startswith("icl_lab.") and name_of(learner).isidentifier()
+
+
+def _called(learner: Callable) -> str:
+    """The name by which a function is called."""
+    return getattr(getattr(learner, "func", learner), "__name__", type(learner).__name__)

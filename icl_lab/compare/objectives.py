@@ -23,13 +23,17 @@ def objective_of(members: Members) -> Objective | None:
     return None if said is None else said()
 
 
-def losses_by(objective: Objective, predictions: Array, samples: Sample) -> Array:
-    """(B,) losses by an objective; ValueError for one that is none, or gives something else."""
-    if not callable(objective):
+def check_objective(objective: Any) -> None:
+    """Raises ValueError for what is no function; None stands for another objective."""
+    if objective is not None and not callable(objective):
         raise ValueError(f"objective must be a function (predictions, samples) -> (B,) losses, got {objective!r}")
+
+
+def losses_by(objective: Objective, predictions: Array, samples: Sample) -> Array:
+    """(B,) losses by an objective; ValueError where it gives something else."""
     losses = objective(predictions, samples)
-    if jnp.shape(losses) != (count := samples.prompt.x.shape[:1]):
-        raise ValueError(f"objective must give one loss a task, {count}; got {jnp.shape(losses)}")
+    if np.shape(losses) != (count := samples.prompt.x.shape[:1]):
+        raise ValueError(f"objective must give one loss a task, {count}; got {np.shape(losses)}")
     return losses
 
 
@@ -63,7 +67,7 @@ def losses_by_prefix(objective: Objective, predictions: Array, samples: Sample, 
         one = predictions[:, k : k + 1] if together else predictions[:, k]
         try:
             return losses_by(objective, one, Sample(cut, answers[:, k], {}))
-        except (ValueError, TypeError, LookupError) as error:
+        except (TypeError, LookupError) as error:
             raise ValueError(
                 f"objective must take predictions {one.shape} after {k} examples, with their answers as target and no "
                 f"latent; it raised {type(error).__name__}: {error}"

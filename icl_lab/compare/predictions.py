@@ -8,7 +8,7 @@ from jax import Array
 
 from icl_lab.compare.asked import answered, asked_one, check_members, check_samples, name_of
 from icl_lab.compare.distributions import jensen_shannon
-from icl_lab.compare.objectives import Objective, losses_by, objective_of
+from icl_lab.compare.objectives import Objective, check_objective, losses_by, objective_of
 from icl_lab.prompts.prompt import BatchLearner, Learner, Members, Prompt, Sample, ShapeError
 
 
@@ -106,6 +106,7 @@ def task_losses(learner: Learner | Members, samples: Sample, objective: Objectiv
       TypeError: if a learner is not written in JAX.
     """
     check_samples(samples)
+    check_objective(objective)
     check_members(learner, samples)
     if isinstance(learner, Members):
         objective = objective or objective_of(learner)
@@ -175,7 +176,9 @@ def _checked(learner: BatchLearner, prompts: Prompt, target: Array) -> Array:
 def _check_same(a: BatchLearner, f: Array, b: BatchLearner, g: Array) -> None:
     """Refuses predictions of two shapes."""
     if f.shape != g.shape:
-        raise ShapeError(f"{name_of(a)} predicts {f.shape} and {name_of(b)} {g.shape}; allowed is one shape for both")
+        hint = ", as from_every_prefix(learner) has that of predictions from every prefix" * (f.ndim != g.ndim)
+        fault = f"{name_of(a)} predicts {f.shape} and {name_of(b)} {g.shape}"
+        raise ShapeError(f"{fault}; allowed is one shape for both{hint}")
 
 
 def _norm(values: Array, axis: int | tuple[int, ...]) -> Array:

@@ -4,8 +4,16 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from icl_lab.compare.asked import asked_one, check_learner, check_members, check_samples, name_of
-from icl_lab.compare.objectives import Objective, check_average, losses_by_prefix, objective_of, takes_prefixes
+from icl_lab.compare.asked import asked_one, check_members, check_samples, name_of
+from icl_lab.compare.objectives import (
+    Objective,
+    check_average,
+    check_objective,
+    losses_by_prefix,
+    objective_of,
+    takes_prefixes,
+)
+from icl_lab.prompts.naming import called
 from icl_lab.prompts.prompt import Learner, Members, Prompt, Sample, ShapeError, all_answers, all_inputs, one_prompt
 
 
@@ -22,13 +30,17 @@ def from_every_prefix(learner: Learner) -> Learner:
       ValueError: for what is no learner; when it predicts, for a padded context, a learner that takes no shorter
         context, or one that predicts something else than (O,) or (N + 1, O) values, as labels of classes.
     """
-    check_learner("learner", learner)
+    return called(_from_every_prefix(asked_one("learner", learner)), f"from_every_prefix({name_of(learner)})")
+
+
+def _from_every_prefix(learner: Learner) -> Learner:
+    """``from_every_prefix`` of a learner that is checked."""
 
     def predict(prompt: Prompt) -> Array:
         n, o = prompt.y.shape
         predicted = jax.eval_shape(learner, prompt).shape
         if predicted not in ((o,), (n + 1, o)):
-            raise ValueError(f"learner: a prediction of shape {predicted}; allowed is {_allowed(n, o)}")
+            raise ShapeError(f"learner: a prediction of shape {predicted}; allowed is {_allowed(n, o)}")
         return _at_every_prefix(learner, prompt)
 
     return predict
@@ -46,19 +58,17 @@ def _at_every_prefix(learner: Learner, prompt: Prompt) -> Array:
         return learner(prompt)
     if len(predicted) != 1 or prompt.length is not None:
         fault = "with a padded context (length)" if len(predicted) == 1 else f"of shape {predicted}"
-        raise ValueError(f"learner: a prediction {fault}; allowed is {_allowed(n, o)}")
+        raise ShapeError(f"learner: a prediction {fault}; allowed is {_allowed(n, o)}")
     queries = all_inputs(prompt)
 
     def after(k: int) -> Array:
         cut = Prompt(prompt.x[:k], prompt.y[:k], queries[k])
         try:
             return learner(cut)
-        except (ValueError, TypeError, IndexError) as error:
-            if isinstance(error, jax.errors.JAXTypeError):
-                raise
+        except ShapeError as error:
             raise ShapeError(
                 f"learner {name_of(learner)} takes prompts of {n} examples and not of {k}, as networks of fixed length "
-                f"do; allowed is one that takes any number, or predicts from every prefix ({error})"
+                "do; allowed is one that takes any number, or predicts from every prefix"
             ) from error
 
     return jnp.stack([after(k) for k in range(n + 1)])
@@ -89,6 +99,7 @@ def prefix_losses(learner: Learner | Members, samples: Sample, objective: Object
     check_samples(samples)
     if samples.target.ndim != 2:
         raise ShapeError(f"samples must have values (B, O) as target, got {samples}")
+    check_objective(objective)
     check_members(learner, samples)
     n, length = samples.prompt.x.shape[1], samples.prompt.length
     present = jnp.broadcast_to(
@@ -107,7 +118,7 @@ def prefix_losses(learner: Learner | Members, samples: Sample, objective: Object
 def _losses(learner: Learner, samples: Sample, objective: Objective | None) -> tuple[Array | None, Array]:
     """(B,) losses of all prefixes by an objective of them, None for any other; and (B, N + 1) those of each."""
     if objective is None:
-        errors = jax.vmap(from_every_prefix(learner))(samples.prompt) - jax.vmap(all_answers)(samples)
+        errors = jax.vmap(_from_every_prefix(learner))(samples.prompt) - jax.vmap(all_answers)(samples)
         return None, 0.5 * jnp.sum(errors**2, axis=2)
     predictions = jax.vmap(lambda prompt: _at_every_prefix(learner, prompt))(samples.prompt)
     together = takes_prefixes(objective, predictions, samples)

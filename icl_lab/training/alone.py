@@ -89,7 +89,7 @@ def _judge(model: Model, found: _Answers, where: str) -> None:
         if not differences.max() <= allowed:
             at = np.unravel_index(differences.argmax(), differences.shape)
             raise ValueError(
-                f"network {model.name}: its prediction for one prompt depends on the others of the batch, "
+                f"network {model.name}: its prediction for one prompt depends on the others of the batch; it is "
                 f"{other[at]:.3g} {words[0]} and {found.together[at]:.3g} {words[1]} (at {where}); allowed is a Model "
                 "that predicts each prompt from that prompt alone, without a sum, mean, norm or softmax over axis 0"
             )

@@ -87,7 +87,7 @@ class Trained(NamedTuple):
 
     def over_members(self, function: Callable[[BatchLearner], Any]) -> Any:
         """What a function finds of every member, a learner of B prompts, in one program: pytrees of arrays (M, ...)."""
-        name = f"members of {self.model.name}"
+        name = f"a member of {self.model.name}"
         return jax.jit(jax.vmap(lambda params: function(self._learner(params, name))))(self.fit.params)
 
     def objective(self) -> Objective | None:
@@ -124,8 +124,8 @@ class Trained(NamedTuple):
                 if isinstance(error, ShapeError | jax.errors.JAXTypeError):
                     raise
                 raise ShapeError(
-                    f"{name} take{'s' * name.startswith('member ')} no prompts as {prompts}, where "
-                    f"{type(error).__name__} was raised; a network of fixed length takes those of its training alone"
+                    f"{name} takes no prompts as {prompts}, where {type(error).__name__} was raised; a network of "
+                    "fixed length takes those of its training alone"
                 ) from error
 
         return called(predict, name)
