@@ -96,8 +96,9 @@ def train(
         for option, value in given.items():
             if value != inspect.signature(train).parameters[option].default:
                 raise ValueError(f"{option}={value!r} is of a training that is kept; give folder= too")
-        result = trained.carried_out(training(**call), call, progress=progress, mesh=trained.mesh_of(devices))
-        return Keepable(*result)
+        mesh, planned = trained.mesh_of(devices), training(**call)
+        trained.check_network(planned, network)
+        return Keepable(*trained.carried_out(planned, call, progress=progress, mesh=mesh))
     if not isinstance(folder, str | Path):
         raise ValueError(f"folder must be a path, got {folder!r}")
     if not isinstance(name, str):
@@ -117,6 +118,7 @@ def train(
         record = None if overwrite else _found(folder, config, planned.steps)
         if record is not None and record.config["steps"] == planned.steps:
             return own_record.trained_of(record, planned.model, call)
+        trained.check_network(planned, network)
         started, place = time.monotonic(), folder / "checkpoints"
         run = {"experiment": NAME, "config": config, "precision": precision(), "steps": planned.steps}
         checkpoints.begin(place, run, over=overwrite, instead=INSTEAD)
