@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from icl_lab import notebook
 from icl_lab.prompts.naming import sizes
 from icl_lab.prompts.tracing import whole
-from icl_lab.training import shown
+from icl_lab.training import noise, shown
 from icl_lab.training.ensembles import Ensemble
 from icl_lab.training.optimizers import Optimizer, check_optimizer, evaluated, of_setting, updated
 
@@ -84,7 +84,7 @@ def fit(
       loss: ``(params, key, setting) -> ()``; draws its own data from the key.
       optimizer: an optax transformation, or ``setting -> transformation`` (a learning rate for each member). It gets
         ``value``, ``grad`` and ``value_fn`` of the step's own loss. Schedule-free ones are measured, and end, at their
-        evaluation weights.
+        evaluation weights. Noise (``optax.add_noise``) is drawn by the optimizer's key and the member's.
       keys: (M,) typed PRNG keys, one a member.
       settings: pytree whose leading axis is the member; a grid is just more members. None for no settings.
       steps: largest number of training steps.
@@ -245,7 +245,8 @@ def member(
 
     def begin(key: Array, setting: Tree) -> TrainState:
         params = init(key, setting)
-        return TrainState(params, transformation(setting).init(params), jnp.int32(0), jnp.int32(-1))
+        opt_state = noise.of_member(transformation(setting).init(params), key)
+        return TrainState(params, opt_state, jnp.int32(0), jnp.int32(-1))
 
     def step(state: TrainState, key: Array, setting: Tree) -> tuple[TrainState, Array]:
         now = setting if schedule is None else schedule(setting, state.step)

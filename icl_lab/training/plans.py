@@ -15,11 +15,11 @@ from icl_lab.compare import compare_batches
 from icl_lab.prompts import BatchLearner, Prompt, Sample, Sampler
 from icl_lab.prompts.layouts import Layout
 from icl_lab.prompts.prompt import ShapeError, check_sampler
-from icl_lab.prompts.tracing import check_number, check_seed, check_sizes, whole
+from icl_lab.prompts.tracing import check_seed, check_sizes, whole
 from icl_lab.training.fitting import Fit, Metrics, Tree, fit
 from icl_lab.training.measuring import check_references, each_once, of_batches
 from icl_lab.training.model import Model, in_dtype, model_of
-from icl_lab.training.optimizers import Optimizer
+from icl_lab.training.optimizers import Optimizer, check_rate
 from icl_lab.training.starts import from_parameters
 
 LEARNING_RATE = 1e-3
@@ -117,7 +117,8 @@ def training(
       steps: training steps.
       batch: tasks in a step.
       learning_rate: of Adam after a clip of the global norm of the gradient at 10, the default optimizer; a number, or
-        a schedule ``step -> rate``; 1e-3 where none is given.
+        a schedule ``step -> rate``, whose argument beside ``settings`` must be named ``step`` or ``count``; 1e-3 where
+        none is given.
       optimizer: another one, or ``setting -> optimizer``.
       layout: how prompts become tokens; None means joint tokens. A ``Model`` brings its own.
       seed: of all draws, from 0, where none is given, to 2^32 - 1.
@@ -161,7 +162,7 @@ def training(
     if optimizer is not None and learning_rate is not None:
         raise ValueError(f"learning_rate={learning_rate} is of the default optimizer; an optimizer has its own")
     rate = LEARNING_RATE if learning_rate is None else learning_rate
-    _check_rate(rate)
+    check_rate(rate, settings)
     if any(np.ndim(leaf) < 1 for leaf in jax.tree.leaves(settings)):
         raise ValueError("settings must be arrays with a leading axis of members (jnp.array([0.0, 0.5]), not a list)")
     if keys is None:
@@ -248,14 +249,6 @@ def members_at_once(batch: int, layers: int) -> int | None:
 
 def _of_setting(sampler: Any, settings: Any, schedule: Any = None) -> Callable[[Any], Sampler]:
     return (lambda _: sampler) if settings is None and schedule is None else sampler
-
-
-def _check_rate(rate: Any) -> None:
-    """Raises ValueError for a learning rate that is neither a number above 0 nor a schedule."""
-    if not callable(rate):
-        check_number("learning_rate", rate, above=0, scalar=True)
-    elif (output := jax.eval_shape(rate, jax.ShapeDtypeStruct((), jnp.int32))).shape:
-        raise ValueError(f"learning_rate must give one number for a step, got an array {output.shape}")
 
 
 def _prompt(name: str, tasks_of: Callable[[Any], Sampler], settings: Any, batch: int, schedule: Any = None) -> Prompt:
