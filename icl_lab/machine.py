@@ -54,6 +54,20 @@ def speaking() -> Iterator[None]:
         raise SystemExit(UNREAD) from None
 
 
+def path(given: str | os.PathLike[str], name: str = "folder") -> Path:
+    """A path as Python takes it, in which ``~`` is the user's folder, as in a shell.
+
+    Raises:
+      ValueError: for what is no path.
+    """
+    if not isinstance(given, str | os.PathLike) or "\0" in str(given) or not str(given):
+        raise ValueError(f"{name} must be a path, got {given!r}")
+    try:
+        return Path(given).expanduser()
+    except RuntimeError as error:  # of a user that there is not
+        raise ValueError(f"{name} must be a path, got {given!r} ({error})") from error
+
+
 def cores() -> int:
     """How many cores this process may use: those it is bound to, or as many as its cgroups give it the time of."""
     limits: list[float] = [len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1]

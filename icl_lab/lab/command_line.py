@@ -251,8 +251,8 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> tuple[Option
         varying = parse_grid(chosen.grid, type(config))
         if twice := [name for name in varying if values[name].present]:
             raise FlagError(f"--{twice[0]}={values[twice[0]].value}: allowed is what does not vary in --grid")
-        place = outdir if chosen.outdir else None
-        target = Grid(experiment, chosen.preset, config, varying, place, options.of_cells(chosen))
+        target = Grid(experiment, chosen.preset, config, varying, outdir if chosen.outdir else None)
+        target = target._replace(outdir=target.folder.absolute(), options=options.of_cells(chosen))
         target.runs()  # each is checked
     if not chosen.distributed:  # of several processes only the first one writes
         check_writable(target.folder)

@@ -63,7 +63,7 @@ def execute(
     experiment.validate(config)
     plain = flags.to_json(config)
     identity = {"experiment": experiment.name, "config": plain, "precision": provenance.precision()}
-    started = time.monotonic()
+    started, outdir = time.monotonic(), outdir.absolute()  # whatever a measurement makes of the working directory
     check_place(outdir)
     with contextlib.ExitStack() as held:
         processes.led(lambda: held.enter_context(records.locked(outdir, wait)))
@@ -102,7 +102,10 @@ def execute(
 
 
 def check_place(folder: Path, instead: str = "choose another --outdir") -> None:
-    """Raises RecordError, saying what to do ``instead``, where a folder holds files and no run."""
+    """Raises RecordError, saying what to do ``instead``, for a file, and where a folder holds files and no run."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise RecordError(f"{folder} cannot be a folder, as {existing} is a file; {instead}")
     if folder.is_dir() and any(folder.iterdir()) and not any((folder / name).exists() for name in _OF_A_RUN):
         raise RecordError(f"{folder} is not empty and holds no run; {instead}")
 

@@ -1,6 +1,7 @@
 """A finished run, read back: its record, and what its members have become."""
 
 import importlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,8 +39,8 @@ class FinishedRun(NamedTuple):
         return notebook.text(repr(self)) + notebook.table(rows)
 
     def stages(self) -> list[str]:
-        """Names of the trainings whose members can be asked to predict."""
-        return [stage for stage in self._learners() if below(self.record.params, stage) is not None]
+        """Names of the trainings whose members can be asked to predict, each before what was kept of it, by step."""
+        return [stage for stage in in_order(self._learners()) if below(self.record.params, stage) is not None]
 
     def params(self, member: int = 0, stage: str = "") -> Any:
         """Final parameters of a member, from 0, of a training (empty: the only one): the pytree that its network takes.
@@ -98,7 +99,7 @@ class FinishedRun(NamedTuple):
     def _fit(self, stage: str) -> Fit:
         """Of the outcome of a training what a run keeps: parameters; no measurements, nor which members diverged."""
         if (params := below(self.record.params, stage)) is None:
-            kept = sorted({name.split("/")[0] for name in self.record.params})
+            kept = in_order(dict.fromkeys(name.split("/")[0] for name in self.record.params))
             known = f"it has those of {', '.join(kept)}" if kept else "it kept none"
             missing = f"of a stage {stage!r}" if stage else "that its binary can turn to learners"
             raise RecordError(f"this run of {self.record.experiment} has no parameters {missing}; {known}")
@@ -127,6 +128,18 @@ class FinishedRun(NamedTuple):
         return self.experiment.trainings(config)
 
 
+def in_order(stages: Iterable[str]) -> list[str]:
+    """Stages as they come, each before those ``<stage>@<step>`` that were kept on its way, by step."""
+    names = list(stages)
+    first = {name: place for place, name in reversed(list(enumerate(name.split("@")[0] for name in names)))}
+
+    def place(name: str) -> tuple[int, int]:
+        stage, _, step = name.partition("@")
+        return first[stage], int(step) if step.isdecimal() else -1
+
+    return sorted(names, key=place)
+
+
 def load_run(
     folder: str | Path,
     experiment: Experiment | None = None,
@@ -145,9 +158,7 @@ def load_run(
     Raises:
       RecordError: if the record cannot be used, or no binary has its name.
     """
-    if not isinstance(folder, str | Path):
-        raise RecordError(f"folder must be the path of a finished run, got {folder!r}")
-    folder = Path(folder)
+    folder = machine.path(folder)
     if not (folder / "record.json").exists():
         problem = f"is a file of {folder.parent}" if folder.is_file() else "holds no record.json"
         raise RecordError(f"folder: {folder} {problem}; allowed is the folder of a finished run")

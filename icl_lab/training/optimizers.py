@@ -11,7 +11,7 @@ import optax
 from jax import Array
 from optax.contrib import ScheduleFreeState, schedule_free_eval_params
 
-from icl_lab.prompts.naming import sizes
+from icl_lab.prompts.naming import raised
 from icl_lab.prompts.tracing import check_number
 from icl_lab.training import effort, noise, programs
 
@@ -68,12 +68,11 @@ def check_rate(rate: Any, settings: Any) -> None:
     try:
         output = jax.eval_shape(rate, jax.ShapeDtypeStruct((), jnp.int32))
     except Exception as error:  # whatever a foreign function raises
-        problem = f"it raised {type(error).__name__}: {_first_line(error)}"
-        raise ValueError(
-            f"learning_rate must be a number, or a function of the step in jax.numpy; {problem}"
-        ) from error
+        usual = "a number, or a function of the step in jax.numpy"
+        raise ValueError(f"learning_rate must be {usual}; it {raised(error)}") from error
     if getattr(output, "shape", None) != ():
-        raise ValueError(f"learning_rate must give one number for a step, got {sizes(output)}")
+        got = f"an array {output.shape}" if hasattr(output, "shape") else type(output).__name__
+        raise ValueError(f"learning_rate must give one number for a step, got {got}")
 
 
 def _parameters(function: Any) -> list[tuple[str, inspect.Parameter]]:
@@ -162,14 +161,14 @@ def check_optimizer(optimizer: Optimizer, init: Callable[[Array, Tree], Tree], k
     except VALUELESS as error:
         raise ValueError(
             f"optimizer: {_blamed(error, blamed)} needs the value of a number that has none while a program is made "
-            f"({_first_line(error)}); {UNIT_SCHEDULE if jax.tree.leaves(setting) else 'allowed is jnp.where(...)'}"
+            f"(it {raised(error)}); {UNIT_SCHEDULE if jax.tree.leaves(setting) else 'allowed is jnp.where(...)'}"
         ) from error
     except Exception as error:  # whatever optax raises
         if isinstance(error, ValueError) and str(error).startswith("optimizer"):
             raise
         raise ValueError(
             f"optimizer: {_blamed(error, blamed)} cannot be used here, where an update gets the gradient, params, "
-            f"value, grad and value_fn; it raised {type(error).__name__}: {_first_line(error)}"
+            f"value, grad and value_fn; it {raised(error)}"
         ) from error
     of_members = [True] * len(jax.tree.leaves(setting))
     keys_of_state = list(map(noise.is_key, jax.tree.leaves(state)))
@@ -198,10 +197,6 @@ def check_optimizer(optimizer: Optimizer, init: Callable[[Array, Tree], Tree], k
 
 def _transforms(value: Any) -> bool:
     return not isinstance(value, type) and hasattr(value, "init") and hasattr(value, "update")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0].rstrip(".")
 
 
 def _is_free(part: Any) -> bool:

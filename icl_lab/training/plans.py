@@ -14,10 +14,11 @@ from jax import Array
 from icl_lab.compare import compare_batches
 from icl_lab.prompts import BatchLearner, Prompt, Sample, Sampler
 from icl_lab.prompts.layouts import Layout
+from icl_lab.prompts.naming import sizes
 from icl_lab.prompts.prompt import ShapeError, check_sampler
 from icl_lab.prompts.tracing import check_seed, check_sizes, whole
-from icl_lab.training.fitting import Fit, Metrics, Tree, fit
-from icl_lab.training.measuring import check_references, each_once, of_batches
+from icl_lab.training.fitting import Fit, Metrics, Tree, check_keys, fit
+from icl_lab.training.measuring import asked, check_extra, check_learners, each_once, of_batches
 from icl_lab.training.model import Model, in_dtype, model_of
 from icl_lab.training.optimizers import Optimizer, check_rate
 from icl_lab.training.starts import from_parameters
@@ -158,17 +159,26 @@ def training(
         raise ValueError(f"keys are given in place of members ({members}) and seed ({seed}), not beside them")
     members, seed = 10 if members is None else members, check_seed(0 if seed is None else seed)
     members, steps, batch, eval_tasks = check_sizes(members=members, steps=steps, batch=batch, eval_tasks=eval_tasks)
-    check_references(references)
+    if references is not None:
+        check_learners(references)
+    if not isinstance(measured, bool):
+        raise ValueError(f"measured must be True or False, got {measured!r}")
     if optimizer is not None and learning_rate is not None:
         raise ValueError(f"learning_rate={learning_rate} is of the default optimizer; an optimizer has its own")
     rate = LEARNING_RATE if learning_rate is None else learning_rate
     check_rate(rate, settings)
-    if any(np.ndim(leaf) < 1 for leaf in jax.tree.leaves(settings)):
+    if any(
+        np.ndim(leaf) < 1 or getattr(leaf, "dtype", np.dtype(object)).kind in "USO"
+        for leaf in jax.tree.leaves(settings)
+    ):
         raise ValueError("settings must be arrays with a leading axis of members (jnp.array([0.0, 0.5]), not a list)")
-    if keys is None:
+    if keys is not None:
+        check_keys(keys)
+    else:
         keys = jax.random.split(jax.random.key(seed), members)
-    for name, function in {"until": until, "schedule": schedule, "extra": extra, "variants": variants}.items():
-        if function is not None and not callable(function):
+    functions = {"until": until, "schedule": schedule, "extra": extra, "variants": variants}
+    for name, function in {"objective": objective, **{k: v for k, v in functions.items() if v is not None}}.items():
+        if not callable(function):
             raise ValueError(f"{name} must be a function, got {function!r}")
     if schedule is not None and settings is None and training_sampler is None:
         raise ValueError(
@@ -181,10 +191,14 @@ def training(
     _prompt("sampler" if training_sampler is None else "training_sampler", training_of, settings, batch, schedule)
     optimizer = optimizer or optax.chain(optax.clip_by_global_norm(10.0), optax.adam(rate))
 
+    losses_of = asked("objective", "(predictions, samples) -> (B,) losses", objective)
+    variants_of = asked("variants", "params -> {name: learner of B prompts}", variants or (lambda params: {}))
+    extra_of = asked("extra", "(params, samples) -> {name: array}", extra or (lambda params, samples: {}))
+
     def mean_loss(learner: BatchLearner, samples: Sample) -> Array:
-        losses = objective(learner(samples.prompt), samples)
-        if losses.shape != samples.prompt.x.shape[:1]:
-            raise ValueError(f"objective must give one loss a task, {samples.prompt.x.shape[:1]}; got {losses.shape}")
+        losses = losses_of(learner(samples.prompt), samples)
+        if getattr(losses, "shape", None) != (tasks := samples.prompt.x.shape[:1]):
+            raise ValueError(f"objective must give one loss a task, {tasks}; got {sizes(losses)}")
         return losses.mean()
 
     def loss(params: dict, key: Array, setting: Any) -> Array:
@@ -198,9 +212,10 @@ def training(
             compared = compare_batches(model.learner(params), reference, samples)
             metrics += [{f"{name}_{metric}": value} for metric, value in compared.items()]
             metrics += [{f"{name}_loss": mean_loss(reference, samples)}]
-        for name, given in (variants(params) if variants else {}).items():
+        check_learners(learners := variants_of(params), "variants")
+        for name, given in learners.items():
             metrics += [{f"{name}_loss": mean_loss(of_batches(f"variants: {name!r}", given), samples)}]
-        return each_once([*metrics, extra(params, samples) if extra is not None else {}])
+        return each_once([*metrics, check_extra(extra_of(params, samples))])
 
     planned = Training(
         lambda key, _: model.init(key),
@@ -212,7 +227,7 @@ def training(
         measure_every=_about_twentieth(steps) if measure_every is None else whole("measure_every", measure_every),
         measure=measure if measured else None,
         members_at_once=members_at_once(batch, model.layers),
-        schedule=schedule,
+        schedule=schedule and asked("schedule", "(setting, step) -> setting", schedule),
         until=until,
         learner=model.learner,
         sampler=tasks_of,
@@ -256,7 +271,8 @@ def _prompt(name: str, tasks_of: Callable[[Any], Sampler], settings: Any, batch:
     first = jax.tree.map(
         lambda leaf: jnp.asarray(jax.device_get(leaf)[0]), settings
     )  # cut on the host: compiles nothing
-    first = first if schedule is None else schedule(first, jnp.int32(0))
+    if schedule is not None:
+        first = asked("schedule", "(setting, step) -> setting", schedule)(first, jnp.int32(0))
     try:
         drawn = check_sampler(name, tasks_of(first), batch)
     except TypeError as error:
