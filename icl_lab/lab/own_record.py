@@ -182,6 +182,8 @@ def trained_of(record: Record, model: Model | None, call: Mapping[str, Any]) -> 
 def _model(record: Record, network: nn.Module | Model | None, layout: Layout | None) -> Model:
     """What was trained: as it is given, or as the record says."""
     compared = {"network", "layout"}
+    if network is not None and not isinstance(network, nn.Module | Model):
+        raise RecordError(f"network must be the module or Model that was trained, got {network!r}")
     if network is None:
         network = _made_again(record)
         if is_known(type(network)):  # by its name; a class of a person's own may have been edited

@@ -31,6 +31,11 @@ class FinishedRun(NamedTuple):
         summary = f"{self.record.experiment}, {self.record.preset}, {self.record.config['members']} members"
         return f"FinishedRun({summary}, {len(self.record.arrays)} arrays)"
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            "a FinishedRun holds functions, which no pickle keeps: load_run(folder) reads it, where it is needed"
+        )
+
     def _repr_html_(self) -> str:
         arrays = self.record.arrays.items()
         rows = [
@@ -172,6 +177,8 @@ def load_run(
             why = machine.in_the_way() or "for one of your own: load_run(folder, EXPERIMENT)"
             problem = f"{record.experiment} is no binary here ({error}); {why}"
             raise RecordError(f"{folder}: {problem}") from error
+    if not isinstance(experiment, Experiment):
+        raise RecordError(f"experiment must be the EXPERIMENT that made the run, got {experiment!r}")
     if experiment.name != record.experiment:
         raise RecordError(f"{folder} holds a run of {record.experiment}, not of {experiment.name}")
     return FinishedRun(record, experiment)

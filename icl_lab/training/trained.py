@@ -1,6 +1,7 @@
 """The front door: members of a network trained on a sampler in one call."""
 
 import contextlib
+import copy
 import difflib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from icl_lab.training import progress as progress_of
 from icl_lab.training import shown
 from icl_lab.training.ensembles import member_mesh
 from icl_lab.training.fitting import Fit, Resume
+from icl_lab.training.measuring import asked
 from icl_lab.training.model import Model
 from icl_lab.training.plans import Training, training
 
@@ -42,6 +44,18 @@ class Trained(NamedTuple):
     def _repr_html_(self) -> str:
         return notebook.text(repr(self)) + notebook.table(shown.last(self.fit)) + notebook.picture(self.plot())
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            "Trained members hold functions, which no pickle keeps: trained.save(folder) and icl_lab.load(folder) keep "
+            "them, and trained.fit is arrays alone"
+        )
+
+    def __copy__(self) -> "Trained":
+        return type(self)(*self)
+
+    def __deepcopy__(self, memo: dict) -> "Trained":
+        return type(self)(*copy.deepcopy(tuple(self), memo))
+
     def table(self) -> Iterator[dict[str, Any]]:
         """One row for every measured number: ``quantity``, ``member``, ``step``, ``value``; pandas takes them."""
         return shown.rows(self.fit)
@@ -64,7 +78,7 @@ class Trained(NamedTuple):
           IndexError: if there is no such member.
         """
         members = self.fit.diverged_at.size
-        if not isinstance(member, int | np.integer) or not 0 <= member < members:
+        if isinstance(member, bool) or not isinstance(member, int | np.integer) or not 0 <= member < members:
             raise IndexError(f"there is no member {member}; allowed is 0 to {members - 1}")
         return jax.tree.map(lambda leaf: leaf[member], self.fit.params)
 
@@ -81,7 +95,12 @@ class Trained(NamedTuple):
         return [self.learner(member) for member in range(self.fit.diverged_at.size)]
 
     def over_members(self, function: Callable[[BatchLearner], Any]) -> Any:
-        """What a function finds of every member, a learner of B prompts, in one program: pytrees of arrays (M, ...)."""
+        """What a function finds of every member, a learner of B prompts, in one program: pytrees of arrays (M, ...).
+
+        Raises:
+          ValueError: for what is no function of a learner that can be compiled.
+        """
+        function = asked("function", "learner of B prompts -> pytree of arrays", function)
         return jax.jit(jax.vmap(lambda params: function(self.model.learner(params))))(self.fit.params)
 
     def common_sampler(self) -> Sampler | None:
