@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from icl_lab import notebook
 from icl_lab.prompts.naming import sizes
 from icl_lab.prompts.tracing import whole
-from icl_lab.training import noise, shown
+from icl_lab.training import finite, noise, shown
 from icl_lab.training.ensembles import Ensemble
 from icl_lab.training.optimizers import Optimizer, check_optimizer, evaluated, of_setting, updated
 from icl_lab.training.until import asked, never
@@ -115,7 +115,8 @@ def fit(
 
     Raises:
       ValueError: if ``steps`` or ``measure_every`` is below 1, keys and settings disagree, JAX is told to compile
-        nothing, or the optimizer is no optimizer, cannot be used here, or moves parameters up the gradient.
+        nothing or to overlook NaN, ``until`` asks for what is not measured, or the optimizer is no optimizer, cannot be
+        used here, or moves parameters up the gradient.
       DoesNotFitError: if one member at a time, with the state of all, needs more than ``memory_limit``.
     """
     steps = whole("steps", steps)
@@ -204,6 +205,7 @@ def _check(keys: Array, settings: Tree, members_at_once: int | None) -> None:
     config: Any = jax.config  # whose names no type checker knows
     if config.jax_disable_jit:
         raise ValueError("JAX_DISABLE_JIT (jax.disable_jit) is on: a training is one compiled program; allowed is off")
+    finite.check()
     check_keys(keys)
     if members_at_once is not None and members_at_once < 1:
         raise ValueError(f"members_at_once must be at least 1, got {members_at_once}")
