@@ -65,12 +65,19 @@ def check_rate(rate: Any, settings: Any) -> None:
             "argument is named step or count; a rate for each member is settings=rates, optimizer=lambda rate: "
             "optax.adam(rate)"
         )
+    output: Any = None
+
+    def at(step: Array) -> tuple:
+        nonlocal output
+        output = rate(step)
+        return ()
+
     try:
-        output = jax.eval_shape(rate, jax.ShapeDtypeStruct((), jnp.int32))
+        jax.eval_shape(at, jax.ShapeDtypeStruct((), jnp.int32))
     except Exception as error:  # whatever a foreign function raises
         usual = "a number, or a function of the step in jax.numpy"
         raise ValueError(f"learning_rate must be {usual}; it {raised(error)}") from error
-    if getattr(output, "shape", None) != ():
+    if not isinstance(output, int | float | np.generic | np.ndarray | Array) or np.shape(output):
         got = f"an array {output.shape}" if hasattr(output, "shape") else type(output).__name__
         raise ValueError(f"learning_rate must give one number for a step, got {got}")
 

@@ -28,7 +28,9 @@ class NotMeasuredError(KeyError):
     """A name that was asked for and is not measured."""
 
 
-class _Measured(dict):
+class Measured(dict):
+    """What was measured, (M, ...) by name; raises NotMeasuredError for any other name."""
+
     def __missing__(self, name: Any) -> Any:
         raise NotMeasuredError(name)
 
@@ -49,7 +51,7 @@ def asked(until: Callable[[dict], Any]) -> Callable[[Row], bool]:
 
     def ends(row: Row) -> bool:
         try:
-            answer = until(_Measured(row))
+            answer = until(Measured(row))
         except NotMeasuredError as error:
             problem = f"asks for {error.args[0]!r}, which is not measured; there are {', '.join(row)}"
             raise ValueError(f"until {problem}") from error
