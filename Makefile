@@ -8,7 +8,9 @@ VENV := .venv
 STAMP := $(VENV)/.installed
 PY := $(VENV)/bin/python
 LATEST = .venv-latest-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+# Into the environment, whatever a person's variables and settings of pip say (user = true).
+unexport PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT
+PIP_INSTALL := -m pip install --no-user --quiet --disable-pip-version-check
 PUBLIC := $(addprefix icl_lab.,prompts models fast constructions theory solvers compare identify training claims pages \
   lab lab.runs lab.own_record lab.own_training)
 

@@ -1,5 +1,6 @@
 """An experiment: presets, trainings, measurements, and what is said of its record."""
 
+import ast
 import contextlib
 import dataclasses
 import importlib
@@ -13,7 +14,7 @@ from icl_lab.lab.claims import Claim
 from icl_lab.lab.constraints import Constraint
 from icl_lab.lab.judging import judge
 from icl_lab.lab.provenance import loaded, source_version
-from icl_lab.lab.quantities import Quantity, axes_of, check_axes
+from icl_lab.lab.quantities import AxesError, Quantity, axes_of, check_axes
 from icl_lab.lab.record import Axes, Record
 from icl_lab.lab.style import Figure
 from icl_lab.lab.trainings import Fits, Table, Yield, collected
@@ -91,6 +92,8 @@ class Experiment:
         return super().__new__(cls)
 
     def __post_init__(self):
+        if self.about is None:  # python -OO keeps no docstrings
+            object.__setattr__(self, "about", self._docstring())
         for name in LAZY:
             if vars(self)[name] is UNREAD:
                 object.__delattr__(self, name)  # read from ``<figure>_shown.py`` when first used
@@ -147,6 +150,10 @@ class Experiment:
         """Patterns (``fnmatch``) of the names of arrays that a configuration chooses."""
         return [part for one in self.quantities for part in one.parts(config)]
 
+    def _docstring(self) -> str:
+        text = loaded().get(f"experiments.{self.name}", "")
+        return ast.get_docstring(ast.parse(text)) or self.name
+
     @property
     def module(self) -> str:
         """The module that it is in: that of its name, or the one that runs."""
@@ -166,6 +173,16 @@ class Experiment:
         axes = axes_of(self.quantities, arrays, config)
         check_axes(axes, arrays, config["members"])
         return axes
+
+    def unnamed(self, arrays: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> list[str]:
+        """Names of the arrays whose axes, each taken alone, are not named or not as they are."""
+        names = []
+        for name, array in arrays.items():
+            try:
+                self.axes_of({name: array}, config)
+            except AxesError:
+                names.append(name)
+        return names
 
     def left_out(self, config: Mapping[str, Any]) -> set[str]:
         """Patterns of the names of arrays that runs of a preset have and those of this configuration have not.

@@ -89,6 +89,9 @@ def train(
       OSError: where the folder cannot be written.
     """
     trained.check_options(options, train)
+    for option, switch in {"overwrite": overwrite, "progress": progress}.items():
+        if not isinstance(switch, bool):
+            raise ValueError(f"{option} must be True or False, got {switch!r}")
     call = {"network": network, "sampler": sampler, **options}
     if folder is None:
         given = {"name": name, "overwrite": overwrite, "keep": keep}
@@ -99,21 +102,20 @@ def train(
         mesh, planned = trained.mesh_of(devices), training(**call)
         trained.check_network(planned, network)
         return Keepable(*trained.carried_out(planned, call, progress=progress, mesh=mesh))
-    if not isinstance(folder, str | Path):
-        raise ValueError(f"folder must be a path, got {folder!r}")
+    folder = machine.path(folder).absolute()  # whatever ``until`` makes of the working directory
     if not isinstance(name, str):
         raise ValueError(f"name must be words, got {name!r}")
     check_number("checkpoint_seconds", checkpoint_seconds, at_least=0, scalar=True)
     keep = whole("keep", keep, 0)
     if keep_dtype not in KEPT_AS:
         raise ValueError(f"keep_dtype must be one of {', '.join(KEPT_AS)}, got {keep_dtype!r}")
-    mesh, planned, folder = trained.mesh_of(devices), training(**call), Path(folder)
+    mesh, planned = trained.mesh_of(devices), training(**call)
     if options.get("measure_every") is None and not overwrite:
         planned = _measured_as_before(planned, folder)
     config = own_record.configuration(call, planned, name)
     if keep:
         config |= {"keep": keep, "keep_dtype": keep_dtype}
-    execution.check_place(folder, INSTEAD)
+    execution.check_place(folder, own_record.ELSEWHERE)
     with records.locked(folder, instead=LOCKED), stopping.heeding(), _programs_kept(folder.parent):
         record = None if overwrite else _found(folder, config, planned.steps)
         if record is not None and record.config["steps"] == planned.steps:

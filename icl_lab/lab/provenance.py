@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -58,6 +59,7 @@ def provenance(seconds: float, seed: int | None = None) -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "vectors": machine.vectors(),
         "precision": precision(),
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "seed": seed,
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "seconds": round(seconds, 1),
@@ -164,8 +166,12 @@ def commit_of(origin: Mapping[str, Any]) -> str:
 
 def git(*words: str) -> str | None:
     """What git says in the folder of the laboratory; None where there is no git, or it refuses."""
+    # in a hook of another repository these say that one
+    env = {name: value for name, value in os.environ.items() if not re.match("GIT_(?!CONFIG)", name)}
     try:
-        done = subprocess.run(["git", *words], cwd=HOME, capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(
+            ["git", *words], cwd=HOME, env=env, capture_output=True, text=True, timeout=10, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

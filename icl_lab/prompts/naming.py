@@ -23,6 +23,12 @@ def sizes(array: Any) -> str:
     return str(tuple(shape)) if shape is not None else type(array).__name__
 
 
+def raised(error: BaseException) -> str:
+    """What a foreign function raised, in one line: ``raised TypeError: ...``."""
+    lines = str(error).splitlines() or [""]
+    return f"raised {type(error).__name__}: {lines[0].rstrip('.')}"
+
+
 def called(function: F, name: str) -> F:
     """The function under this name, which ``repr``, messages and ``identify`` show."""
     function.__name__ = function.__qualname__ = shortened(name)
