@@ -93,10 +93,17 @@ class Checkpoint:
         write_atomically(self.folder / CURRENT, digest + b"\n" + content, beside=NEXT)
 
 
-def begin(folder: Path, run: dict[str, Any], over: bool, instead: str = INSTEAD) -> None:
+def begin(
+    folder: Path,
+    run: dict[str, Any],
+    over: bool,
+    instead: str = INSTEAD,
+    differs: Callable[[Mapping[str, Any], Mapping[str, Any]], str] | None = None,
+) -> None:
     """Writes down whose checkpoints these are, by ``experiment``, ``config`` and ``precision``.
 
     Where the run is done ``over`` again, others are removed, once: when that run is resumed, they are its own.
+    ``differs`` says in words how a run differs from another; None: as ``differing``.
 
     Raises:
       RecordError: where those of an unfinished run of another configuration, or under other settings of JAX, are
@@ -106,7 +113,7 @@ def begin(folder: Path, run: dict[str, Any], over: bool, instead: str = INSTEAD)
     if over and existing != requested:
         remove(folder)
     settings = other_settings(existing["precision"]) if existing else ""
-    different = existing and differing(existing, run)
+    different = existing and (differs or differing)(existing, run)
     if (different or settings) and not over and any(folder.glob(f"*/{CURRENT}")):
         words = f"of {different}" if different else f"under {settings}"
         raise RecordError(f"{folder.parent} holds an unfinished run {words}; {instead}")

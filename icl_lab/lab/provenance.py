@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from icl_lab import machine
 from icl_lab.prompts.corpus import source_files
@@ -143,6 +144,19 @@ def source_version(module: str = "") -> str:
 def digest(value: Any) -> str:
     """SHA-256 of a JSON value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def digest_of_array(value: Any) -> str | None:
+    """Type and shape of an array (or of PRNG keys) with a digest, or type and value of a number; None for objects."""
+    kind = str(value.dtype)
+    if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        value = jax.random.key_data(value)
+    numbers = np.asarray(value)
+    if numbers.dtype.hasobject:
+        return None
+    if numbers.ndim == 0:
+        return f"{kind} {numbers}"
+    return f"{kind}{list(numbers.shape)} {hashlib.sha256(numbers.tobytes()).hexdigest()[:12]}"
 
 
 @functools.cache

@@ -73,6 +73,7 @@ def fit(
     mesh: Mesh | None = None,
     memory_limit: float | None = None,
     warn: bool = True,
+    functions: "Member | None" = None,
 ) -> Fit:
     """Trains M members in one compiled program and measures each every ``measure_every`` steps.
 
@@ -109,6 +110,7 @@ def fit(
       memory_limit: bytes that the compiled programs may need on each device. Where all members need more, fewer are
         vectorised together. None: no limit.
       warn: False leaves it to the caller to say which members diverged.
+      functions: ``member`` of the same arguments, where the caller has traced it already; None makes it here.
 
     Warns:
       RuntimeWarning: naming the members whose loss or gradient was not finite.
@@ -124,7 +126,7 @@ def fit(
     _check(keys, settings, members_at_once)
     settings = jax.device_put(settings)  # jnp.asarray compiles a program for every shape
     check_optimizer(optimizer, init, keys, settings)
-    one = member(init, loss, optimizer, measure, schedule, measure_schedule)
+    one = functions or member(init, loss, optimizer, measure, schedule, measure_schedule)
     of_all = functools.partial(jax.eval_shape, jax.vmap(one.begin), keys, settings)
     check_until(until, lambda: _measured_like(one, of_all(), keys, settings))
     ends = asked(until)

@@ -19,7 +19,7 @@ from icl_lab.prompts.naming import sizes
 from icl_lab.prompts.prompt import ShapeError, check_sampler, check_shapes
 from icl_lab.prompts.tracing import check_seed, check_sizes, whole
 from icl_lab.training.building import built, of_setting, zero_prompt
-from icl_lab.training.fitting import Fit, Metrics, Tree, check_keys, fit
+from icl_lab.training.fitting import Fit, Member, Metrics, Tree, check_keys, fit, member
 from icl_lab.training.measuring import asked, check_extra, check_learners, each_once, of_batches
 from icl_lab.training.model import Model
 from icl_lab.training.optimizers import Optimizer, check_rate
@@ -64,6 +64,14 @@ class Training:
         names = ("measure", "measure_every", "members_at_once", "schedule", "measure_schedule", "until")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
         return by(self.init, self.loss, self.optimizer, self.keys, self.settings, steps=self.steps, **given, **options)
+
+    def traceable(self) -> Member:
+        """What ``fit`` does with one member, as functions that trace what they call once, however often they are used.
+
+        The same object has to be used: another call makes others.
+        """
+        plain = member(self.init, self.loss, self.optimizer, self.measure, self.schedule, self.measure_schedule)
+        return Member(*(jax.jit(function, inline=True) for function in plain))
 
 
 def squared_error(predictions: Array, samples: Sample) -> Array:

@@ -23,7 +23,7 @@ from icl_lab.training import progress as progress_of
 from icl_lab.training import shown
 from icl_lab.training.alone import PROMPTS, check_alone
 from icl_lab.training.ensembles import member_mesh
-from icl_lab.training.fitting import Fit, Resume
+from icl_lab.training.fitting import Fit, Member, Resume
 from icl_lab.training.measuring import asked
 from icl_lab.training.model import Model
 from icl_lab.training.plans import Training, squared_error, training
@@ -198,11 +198,13 @@ def carried_out(
     progress: bool = True,
     resume: Resume | None = None,
     mesh: Mesh | None = None,
+    functions: Member | None = None,
 ) -> Trained:
-    """Carries out what ``training(**call)`` planned; ``resume`` and ``mesh`` are those of ``fit``."""
+    """Carries out what ``training(**call)`` planned; ``resume``, ``mesh`` and ``functions`` are those of ``fit``."""
     assert planned.model is not None, "a training with a loss of its own is no Trained"
     with progress_of.shown(planned.steps) if progress else contextlib.nullcontext() as watch:
-        return Trained(planned.model, planned.carried_out(watch=watch, resume=resume, mesh=mesh), call)
+        fitted = planned.carried_out(watch=watch, resume=resume, mesh=mesh, functions=functions)
+        return Trained(planned.model, fitted, call)
 
 
 def check_options(options: Mapping[str, Any], train: Callable[..., Any]) -> None:
