@@ -51,19 +51,19 @@ def above_linear(covariance: str, test: str, test_length: str | None = None) -> 
     return pooled(of_length)
 
 
-def linear_error(record: Record, n: int) -> float:
-    """Error of linear attention at its optimum for N examples of identity covariance, at M = N."""
-    return linear_attention_error(TRAINED["identity"], n, TRAINED["identity"], n, record.config["input_size"])
+def linear_error(record: Record, n: int) -> np.ndarray:
+    """() error of linear attention at its optimum for N examples of identity covariance, at M = N."""
+    identity = TRAINED["identity"]
+    return np.asarray(linear_attention_error(identity, n, identity, n, record.config["input_size"]))
 
 
 def least_squares_above(test: str, other_test: str) -> Statistic:
-    """(M,) log10 of the error of least squares on one test over that on another, mean over 1 <= M < D examples."""
+    """(M,) log10 of the error of least squares on one test over that on another, mean over 0 <= M < D examples."""
 
-    def of_record(record: Record) -> np.ndarray:
-        one, other = (LEAST_SQUARES[0](record, test=name) for name in (test, other_test))
-        return np.log10(one / other)[:, 1 : record.config["input_size"]].mean(axis=1)
+    def below_d(record: Record, name: str) -> np.ndarray:
+        return LEAST_SQUARES[0](record, test=name)[:, : record.config["input_size"]].astype(float)
 
-    return of_record
+    return lambda record: np.log10(below_d(record, test) / below_d(record, other_test)).mean(axis=1)
 
 
 def rise(covariance: str, test: str, positions: str = "with") -> Statistic:
