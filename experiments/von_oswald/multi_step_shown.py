@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.statistics import last, ratio
+from experiments.statistics import last, ratio, settled
 from experiments.von_oswald.multi_step import CURVE, FINAL, STRENGTH
 from experiments.von_oswald.network_panels import cosine, figures, over
-from experiments.von_oswald.statistics import settled
 from icl_lab.claims import NOT_REACHED, NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of
 

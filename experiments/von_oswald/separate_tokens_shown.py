@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.statistics import Statistic, among, last, ratio
+from experiments.statistics import Statistic, among, last, ratio, settled
 from experiments.von_oswald.separate_tokens import ATTENTION, BY_HAND, BY_HAND_ATTENTION, CURVE, FINAL, STEPS, chosen
-from experiments.von_oswald.statistics import over, settled
+from experiments.von_oswald.statistics import over
 from icl_lab.claims import FAILS, NOT_REACHED, NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of, style
 from icl_lab.lab.style import Axes, Figure

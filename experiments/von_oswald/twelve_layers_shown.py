@@ -1,8 +1,8 @@
 """What ``twelve_layers`` claims and shows: functions of its record."""
 
+from experiments.statistics import settled
 from experiments.von_oswald.multi_step import CURVE
 from experiments.von_oswald.network_panels import cosine, figures, over
-from experiments.von_oswald.statistics import settled
 from icl_lab.claims import NOT_REACHED, Criterion, Quick
 from icl_lab.lab import claims_of
 
