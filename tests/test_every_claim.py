@@ -102,7 +102,12 @@ def of_its_control(claim, record):
     return dataclasses.replace(claim, **changed, minimum_members=2, half_step=None)
 
 
-@pytest.mark.parametrize("name", [name for name in BINARIES if any(one.control for one in BINARIES[name].claims)])
+def has_controls(name):
+    """Whether some claim has a control, and some record its arrays: those of one record are too large to be kept."""
+    return any(one.control for one in BINARIES[name].claims) and any(at_presets(name))
+
+
+@pytest.mark.parametrize("name", [name for name in BINARIES if has_controls(name)])
 def test_every_control_violates_the_bound_of_its_claim(name):
     checked, wrong = 0, []
     for record, rows in at_presets(name):

@@ -51,17 +51,17 @@ def judge(claim: Claim, record: Record, left_out: Collection[str] = ()) -> dict:
     except NotRun as error:
         note, expected_verdict = f"this record holds no {error}", None
     low, high = claim.region()
+    half_step = claim.half_step(record) if claim.half_step is not None and values.size else 0.0
+    converged = claim.criterion is None or expected_verdict is None or claim.criterion.reached(record)
     estimate, interval = math.nan, (math.nan, math.nan)
     if values.size:
         with np.errstate(invalid="ignore"):  # an infinite value leaves no interval, and the claim not resolved
             estimate, interval = INTERVALS[claim.interval](values)
-        if claim.half_step is not None:
-            half_step = claim.half_step(record)
-            interval = (interval[0] - half_step, interval[1] + half_step)
+        interval = (interval[0] - half_step, interval[1] + half_step)
     if expected_verdict is None:
         verdict = NOT_JUDGED
-    elif claim.criterion is not None and not claim.criterion.reached(record):
-        verdict, note = NOT_REACHED, claim.criterion.text
+    elif not converged:
+        verdict, note = NOT_REACHED, claim.criterion.text if claim.criterion else ""
     elif values.size < claim.fewest_members():
         verdict, note = NOT_RESOLVED, f"needs at least {claim.fewest_members()} {claim.unit}s with a value"
     elif interval[0] >= low and interval[1] <= high:
@@ -76,8 +76,11 @@ def judge(claim: Claim, record: Record, left_out: Collection[str] = ()) -> dict:
         "preset": record.preset,
         "members": int(values.size),
         "without": without,
-        "values": [_number(value) for value in values],
+        "values": [_written(value) for value in values],
         "region": [_number(low), _number(high)],
+        "half_step": half_step,
+        "fewest_members": claim.fewest_members(),
+        "converged": converged,
         "estimate": _number(estimate),
         "interval": [_number(interval[0]), _number(interval[1])],
         **centres,
@@ -150,3 +153,8 @@ def spread_evenly(values: np.ndarray) -> bool:
 def _number(value: float | np.floating) -> float | None:
     """JSON has no NaN or infinity: None stands for both."""
     return float(value) if math.isfinite(value) else None
+
+
+def _written(value: float) -> float | str:
+    """A member's value as JSON has it: infinite ones in words, since their sign decides verdicts."""
+    return float(value) if math.isfinite(value) else str(float(value))

@@ -118,6 +118,7 @@ def _regression_record(**changes):
         "joint/heavy_ball_2/sensitivity_difference": row(0.4, 0.4, 0.4, 0.4, 0.4),
         "joint/analogy/sensitivity_difference": row(0.1, 0.12, 0.3, 0.1, 0.1),
         "joint/gd/sensitivity_cosine": np.full((5, members), 0.99),
+        "joint/heavy_ball_2/sensitivity_cosine": np.full((5, members), 0.9),
         "joint/eta": np.tile(np.array([0.5, 0.4, 0.2])[:, None], (5, members, 1, 1)),
         "alternating/final/gd": np.full((5, members), 0.07), "alternating/final/zero": np.full((5, members), 0.2),
         "alternating/final/trained": row(0.2, 0.075, 0.12, 0.08, 0.066),
