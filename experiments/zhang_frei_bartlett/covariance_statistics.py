@@ -42,8 +42,9 @@ def learned_diagonal(record: Record, name: str) -> np.ndarray:
 @of_record
 def diagonal_ratio(record: Record, name: str, one_covariance: bool = False) -> np.ndarray:
     """(M,) mean over i of A_ii over its closed form (control: over that of one covariance)."""
+    learned = learned_diagonal(record, name)  # not there where the law was not trained
     best = of_one_covariance(record, name) if one_covariance else np.array(record.metrics[name]["optimum"])
-    return (learned_diagonal(record, name) / best).mean(axis=1)
+    return (learned / best).mean(axis=1)
 
 
 @of_record
