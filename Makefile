@@ -13,7 +13,7 @@ PUBLIC := $(addprefix icl_lab.,prompts models fast constructions theory solvers 
   lab lab.runs lab.own_record lab.own_training)
 
 .DEFAULT_GOAL := help
-.PHONY: help install reproduce page docs gallery benchmark test test-latest lint lock clean force
+.PHONY: help install reproduce page docs gallery audit benchmark test test-latest lint lock clean force
 
 # A line "target: ... ## text" is an entry of the menu, a line "##@ text" a heading.
 help:
@@ -39,6 +39,9 @@ docs: $(STAMP) ## the reference of every public name, a folder that opens from d
 ##@ Records and speed
 gallery: $(STAMP) ## collect finished lab and paper runs into figures/ and their verdicts into README.md
 	@$(PY) -m experiments.gallery --runs=runs
+
+audit: $(STAMP) ## check ledger, records and texts against each other, with numpy and scipy alone
+	@$(PY) experiments/tools/audit.py
 
 benchmark: $(STAMP) ## time the training steps
 	@$(PY) -m experiments.benchmark

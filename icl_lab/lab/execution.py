@@ -12,7 +12,8 @@ from typing import Any
 import jax
 from rich.progress import Progress
 
-from icl_lab.lab import accepted, checkpoints, flags, provenance, records, style
+from icl_lab.lab import checkpoints, flags, provenance, records, style
+from icl_lab.lab.combining import code_of
 from icl_lab.lab.experiment import PRINTED, Experiment
 from icl_lab.lab.record import Record, RecordError, flat, in_single
 from icl_lab.lab.session import Session
@@ -73,6 +74,7 @@ def execute(
         if record is None:
             processes.led(lambda: checkpoints.begin(outdir / "checkpoints", identity, over=overwrite))
             sources = experiment.source_version()  # as they were loaded, whatever is edited meanwhile
+            provenance.checked_out()  # the commit now, whatever is committed while it trains
             code = provenance.code_version(sources)
             fingerprint = provenance.digest([experiment.name, plain, code, jax.default_backend(), checkpoints.FORMAT])
             session = Session(outdir, fingerprint, checkpoint_seconds, progress, memory_gb)
@@ -150,7 +152,7 @@ def _finished(experiment: Experiment, label: str, config: dict, outdir: Path) ->
         problem = f"holds a run of the preset {record.preset}, not {label}; {checkpoints.INSTEAD}"
         raise RecordError(f"{outdir} {problem}")
     warn_of_settings(record, outdir)
-    warn_of_sources(record, experiment, outdir)
+    say_commit(record, experiment, outdir)
     return record
 
 
@@ -170,7 +172,8 @@ def warn_of_settings(record: Record, folder: Path, instead: str = "--overwrite o
         log.warning("%s holds a finished run under %s; %s", folder, different, instead)
 
 
-def warn_of_sources(record: Record, experiment: Experiment, folder: Path) -> None:
-    """Says where a finished run was made by sources that are neither today's nor accepted as today's."""
-    if accepted.made_by(record)["sources"] not in (None, experiment.source_version()):
-        log.warning("%s holds a finished run by other sources than today's; --overwrite trains again", folder)
+def say_commit(record: Record, experiment: Experiment, folder: Path) -> None:
+    """Says of which commit a finished run is, where today's sources are not those that made it."""
+    if code_of(record)["sources"] not in (None, experiment.source_version()):
+        commit = provenance.commit_of(record.provenance)
+        log.info("%s holds a finished run of commit %s; --overwrite trains again by today's code", folder, commit)

@@ -56,7 +56,6 @@ class Experiment:
       feeds_others: other binaries read its record, so the gallery keeps arrays and parameters whatever their size.
       effort: how hard XLA works on the programs of a preset (``training.effort``), where not as ``EFFORT`` says.
       given: members are loaded from another run, or do not depend on the seed, so a grid over seeds repeats them.
-      reads: names of the binaries whose records it opens.
 
     Raises:
       TypeError: for the arguments of a former release.
@@ -79,7 +78,6 @@ class Experiment:
     feeds_others: bool = False
     effort: Mapping[str, str] = dataclasses.field(default_factory=dict)
     given: bool = False
-    reads: tuple[str, ...] = ()
 
     def __new__(cls, *args: Any, **options: Any) -> "Experiment":
         """Refuses what a former release took, in one sentence."""
@@ -151,13 +149,13 @@ class Experiment:
 
     @property
     def module(self) -> str:
-        """The module that decides its numbers: that of its name, or the one that runs."""
+        """The module that it is in: that of its name, or the one that runs."""
         module = f"experiments.{self.name}"
         return module if module in loaded() else self.measured.__module__
 
     def source_version(self) -> str:
-        """Digest of the sources that decide its numbers (``provenance.source_version``)."""
-        return source_version(self.module, [f"experiments.{name}" for name in self.reads])
+        """Digest of all sources of the laboratory and, where the experiment is a user's own, of its file."""
+        return source_version(self.module)
 
     def axes_of(self, arrays: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> dict[str, Axes]:
         """The axes of every array, by its name.

@@ -17,7 +17,7 @@ from icl_lab import machine
 from icl_lab.lab import checkpoints, execution, own_record, records, stopping
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.lab.own_record import INSTEAD, LOCKED, NAME, STAGE, Keepable
-from icl_lab.lab.provenance import changed, code_version, digest, precision, source_version, versions
+from icl_lab.lab.provenance import changed, checked_out, code_version, digest, precision, source_version, versions
 from icl_lab.lab.record import Record, RecordError
 from icl_lab.lab.trainings import host
 from icl_lab.prompts import Sampler
@@ -96,8 +96,9 @@ def train(
         for option, value in given.items():
             if value != inspect.signature(train).parameters[option].default:
                 raise ValueError(f"{option}={value!r} is of a training that is kept; give folder= too")
-        result = trained.carried_out(training(**call), call, progress=progress, mesh=trained.mesh_of(devices))
-        return Keepable(*result)
+        mesh, planned = trained.mesh_of(devices), training(**call)
+        trained.check_network(planned, network)
+        return Keepable(*trained.carried_out(planned, call, progress=progress, mesh=mesh))
     if not isinstance(folder, str | Path):
         raise ValueError(f"folder must be a path, got {folder!r}")
     if not isinstance(name, str):
@@ -117,10 +118,12 @@ def train(
         record = None if overwrite else _found(folder, config, planned.steps)
         if record is not None and record.config["steps"] == planned.steps:
             return own_record.trained_of(record, planned.model, call)
+        trained.check_network(planned, network)
         started, place = time.monotonic(), folder / "checkpoints"
         run = {"experiment": NAME, "config": config, "precision": precision(), "steps": planned.steps}
         checkpoints.begin(place, run, over=overwrite, instead=INSTEAD)
-        code = code_version(source_version(""))  # of no module: any edit of the laboratory makes a checkpoint stale
+        code = code_version(source_version())
+        checked_out()  # the commit now, whatever is committed while it trains
         fingerprint = digest([NAME, config, code, jax.default_backend(), checkpoints.FORMAT])
         checkpoint = Checkpoint(place / STAGE, fingerprint, checkpoint_seconds)
         snapshots = _Snapshots(checkpoint, place / "kept", planned, keep, keep_dtype, goes_on=record is not None)

@@ -133,7 +133,7 @@ def check_layout(layout: Layout | None) -> Layout:
 def check_params(network: nn.Module, params: Mapping[str, Any], tokens: tuple[int, ...]) -> None:
     """ShapeError for parameters that are not those of the network on tokens (T, E); says which differ."""
     try:
-        allowed = _shapes(network, tokens)
+        allowed = {name: leaf.shape for name, leaf in _by_name(variables_of(network, tokens)).items()}
     except (TypeError, errors.FlaxError):  # a module that has no hash, or whose init wants more than a key
         return
     except AttributeError as error:
@@ -150,11 +150,18 @@ def check_params(network: nn.Module, params: Mapping[str, Any], tokens: tuple[in
         raise ShapeError(f"params are not those of this {of}: {'; '.join(wrong[:3])}{'; ...' * (len(wrong) > 3)}")
 
 
+def variables_of(network: nn.Module, tokens: tuple[int, ...]) -> Mapping[str, Any]:
+    """Shapes of what a network initialises on such tokens, by collection; kept where the network has a hash."""
+    try:
+        hash(network)
+    except TypeError:
+        return _variables.__wrapped__(network, tokens)
+    return _variables(network, tokens)
+
+
 @functools.lru_cache(maxsize=256)
-def _shapes(network: nn.Module, tokens: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """Shapes of the parameters that a network has on such tokens, by name."""
-    tree = jax.eval_shape(lambda: network.init(jax.random.key(0), jnp.zeros(tokens)))
-    return {name: leaf.shape for name, leaf in _by_name(tree).items()}
+def _variables(network: nn.Module, tokens: tuple[int, ...]) -> Mapping[str, Any]:
+    return dict(jax.eval_shape(lambda: network.init(jax.random.key(0), jnp.zeros(tokens))))
 
 
 def _by_name(params: Mapping[str, Any]) -> dict[str, Any]:
