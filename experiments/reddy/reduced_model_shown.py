@@ -13,7 +13,7 @@ from experiments.reddy.reduced_model_panels import NAMES, equal_level, equal_ons
 from experiments.reddy.statistics import learned, present, solved, values_at, way_done
 from experiments.statistics import Statistic, of_record, place_of
 from icl_lab.claims import FAILS, NOT_RESOLVED, Beside, Quick
-from icl_lab.lab import Record, claims_of
+from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.style import Figure
 
 
@@ -66,8 +66,11 @@ def ahead(record: Record, part: str, first: str) -> np.ndarray:
 
 
 def flow_of(record: Record, form: str = "mean_field", fewer: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The flow at the setting of the parts three and two, or at so many times fewer pairs."""
-    return flow(record.config["context_length"] // fewer, record.config["labels"], form)
+    """The flow at the setting of the parts three and two, or at so many times fewer pairs; raises NotRun."""
+    pairs = record.config["context_length"]
+    if pairs < fewer:
+        raise NotRun(f"flow of {pairs}/{fewer} pairs")
+    return flow(pairs // fewer, record.config["labels"], form)
 
 
 @of_record
