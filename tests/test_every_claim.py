@@ -18,6 +18,7 @@ from icl_lab.lab.claims import FAILS, HOLDS, NOT_RESOLVED
 SEVERAL = (
     "dai.pretrain.follows_meaning_rotary", "depth.looped.free_3_rates", "depth.scaling.extrapolated_8",
     "depth.scaling.finite_tied", "diversity.alignment.below_dmmse", "identification.in_training.*",
+    "identification.noise.*learned",
     "identification.von_oswald.*", "reddy.data_dependence.reduced_steep_law", "reddy.landscape.cliff_*",
     "von_oswald.label_couplings.trained_targets", "von_oswald.out_of_distribution.*", "von_oswald.task_sets.theory",
     "zhang_frei_bartlett.landscape.*", "zhang_frei_bartlett.nonlinear_transformer.*",
