@@ -143,15 +143,9 @@ def zero_below(axes: Axes, floor: float, ticks: Sequence[float]) -> None:
     axes.yaxis.set_major_locator(ticker.FixedLocator([floor, *ticks]))
     axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}" if value > floor else "0"))
     axes.yaxis.set_minor_locator(ticker.NullLocator())
-    cut: dict[str, Any] = {
-        "transform": axes.transAxes,
-        "clip_on": False,
-        "color": "black",
-        "linewidth": 0.8,
-        "zorder": 9,
-    }
+    cut: dict[str, Any] = {"transform": axes.transAxes, "clip_on": False, "zorder": 9}
     for height in (0.05, 0.08):
-        axes.plot([-0.02, 0.02], [height - 0.015, height + 0.015], **cut)
+        axes.plot([-0.02, 0.02], [height - 0.015, height + 0.015], color="black", linewidth=0.8, **cut)
 
 
 def courses(axes: Axes, x: ArrayLike, members: np.ndarray, label: str, look: Mapping[str, Any]) -> None:

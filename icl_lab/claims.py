@@ -13,6 +13,7 @@ from icl_lab.lab.claims import (
     claims_of,
 )
 from icl_lab.lab.judging import judge
+from icl_lab.lab.manifest import digest, manifest
 
 __all__ = ["FAILS", "HOLDS", "NOT_REACHED", "NOT_RESOLVED", "Beside", "Claim", "Criterion", "NotRun", "Quick"]
-__all__ += ["claims_of", "judge"]
+__all__ += ["claims_of", "digest", "judge", "manifest"]

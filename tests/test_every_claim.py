@@ -16,8 +16,10 @@ from icl_lab.lab import records
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_RESOLVED
 
 SEVERAL = (
-    "dai.pretrain.follows_meaning_rotary", "depth.looped.free_3_rates", "depth.scaling.extrapolated_8",
+    "depth.looped.free_3_*", "depth.looped.inputs_2_error", "depth.looped.loops_[45]",
+    "dai.pretrain.follows_meaning_rotary", "depth.scaling.extrapolated_8",
     "depth.scaling.finite_tied", "diversity.alignment.below_dmmse", "identification.in_training.*",
+    "identification.noise.*learned",
     "identification.von_oswald.*", "reddy.data_dependence.reduced_steep_law", "reddy.landscape.cliff_*",
     "von_oswald.curvature.off_plateau", "von_oswald.label_couplings.trained_targets", "von_oswald.one_step.off_plateau",
     "von_oswald.out_of_distribution.*", "von_oswald.task_sets.theory",

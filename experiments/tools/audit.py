@@ -254,7 +254,7 @@ def check_counts(folder: Folder, rows: list[Mapping]) -> Iterator[str]:
 PRINTED = r"[-−+]?\d[\d,]*\.?\d*"
 MARKED = re.compile(
     rf"(?P<estimate>{PRINTED})(?P<percent>\s%)?"
-    rf"(?:\s\[(?P<low>{PRINTED})(?:\s%)?,\s(?P<high>{PRINTED})(?:\s%)?\]|\s±\s(?P<half>{PRINTED})(?:\s%)?)?"
+    rf"(?:\s+\[(?P<low>{PRINTED})(?:\s%)?,\s+(?P<high>{PRINTED})(?:\s%)?\]|\s±\s(?P<half>{PRINTED})(?:\s%)?)?"
     r"<!-- is: (?P<minus>minus )?(?P<claim>[\w.+-]+)(?:@(?P<preset>\w+))?(?P<less> less 1)? -->"
 )
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments.statistics import Statistic, last, of_record, ratio
+from experiments.statistics import Statistic, last, of_record, ratio, settled
 from experiments.von_oswald.multi_step import CURVE, FINAL, STRENGTH
 from experiments.von_oswald.network_panels import cosine, figures, over
-from experiments.von_oswald.statistics import early, settled
+from experiments.von_oswald.statistics import early
 from icl_lab.claims import NOT_REACHED, NOT_RESOLVED, Beside, Quick
 from icl_lab.lab import Record, claims_of
 

@@ -3,9 +3,8 @@
 import numpy as np
 
 from experiments import panels
-from experiments.statistics import of_record
+from experiments.statistics import change, of_record
 from experiments.von_oswald.noisy_labels_retrained import FINAL, LOSS, STEPS, Config
-from experiments.von_oswald.statistics import change
 from experiments.von_oswald.tuning import zero_loss
 from icl_lab.claims import FAILS, NOT_REACHED, Beside, Criterion, Quick
 from icl_lab.lab import Record, claims_of, from_json

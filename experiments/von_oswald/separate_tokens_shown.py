@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.statistics import last
+from experiments.statistics import last, settled
 from experiments.von_oswald.separate_tokens import ATTENTION, BY_HAND, BY_HAND_ATTENTION, CURVE, FINAL, STEPS, chosen
 from experiments.von_oswald.separate_tokens_statistics import (
     copying_onset,
@@ -22,7 +22,7 @@ from experiments.von_oswald.separate_tokens_statistics import (
     share_ratio,
     two_step_ratio,
 )
-from experiments.von_oswald.statistics import early, over, settled
+from experiments.von_oswald.statistics import early, over
 from icl_lab.claims import FAILS, NOT_REACHED, NOT_RESOLVED, Beside, Quick
 from icl_lab.lab import Record, claims_of, style
 from icl_lab.lab.style import Axes, Figure

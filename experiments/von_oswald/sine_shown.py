@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.statistics import last, of_record, ratio
+from experiments.statistics import last, of_record, ratio, settled
 from experiments.von_oswald import sine as binary
 from experiments.von_oswald.panels import network_label
-from experiments.von_oswald.statistics import settled
 from icl_lab.claims import NOT_REACHED, Quick
 from icl_lab.lab import Claim, Record, claims_of, style
 from icl_lab.lab.style import Axes, Figure

@@ -1,11 +1,10 @@
-"""What claims of several binaries of this paper read off a record, and when a training has gone far enough."""
+"""What claims of several binaries of this paper read off a record."""
 
 from collections.abc import Iterable
 
 import numpy as np
 
 from experiments.statistics import Statistic, largest, late, log_ratio, ratio
-from icl_lab.claims import Criterion
 from icl_lab.lab import Record
 from icl_lab.lab.quantities import Quantity
 
@@ -45,19 +44,3 @@ def off_diagonal(matrices: np.ndarray) -> np.ndarray:
     off = matrices[..., ~np.eye(matrices.shape[-1], dtype=bool)]
     on = np.diagonal(matrices, axis1=-2, axis2=-1)
     return np.sqrt((off**2).mean(axis=-1)) / np.abs(on).mean(axis=-1)
-
-
-def change(curves: np.ndarray) -> float:
-    """Relative change of the median member's curve, of (M, R), between the last two fifths of the training."""
-    fifth = curves.shape[1] // 5
-    before, last = (curves[:, at].mean(axis=1) for at in (slice(-2 * fifth, -fifth), slice(-fifth, None)))
-    return float(abs(np.median(last / before) - 1))
-
-
-def settled(*curves: Quantity) -> Criterion:
-    """The median member's curves (M, R) change by less than 2 % between the last two fifths of the training."""
-    what = " and ".join(one.name.format(**one.bound) for one in curves)
-    return Criterion(
-        f"{what} changes by less than 2 % between the last two fifths of the training",
-        lambda record: max(change(one(record)) for one in curves) < 0.02,
-    )

@@ -1,9 +1,9 @@
 """What ``twelve_layers`` claims and shows: functions of its record."""
 
-from experiments.statistics import Statistic, ratio
+from experiments.statistics import Statistic, ratio, settled
 from experiments.von_oswald.multi_step import CURVE
 from experiments.von_oswald.network_panels import cosine, figures, over
-from experiments.von_oswald.statistics import early, settled
+from experiments.von_oswald.statistics import early
 from icl_lab.claims import NOT_REACHED, Beside, Criterion, Quick
 from icl_lab.lab import claims_of
 

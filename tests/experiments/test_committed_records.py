@@ -12,7 +12,6 @@ import pytest
 from experiments import papers
 from experiments.binaries import belongs, discover
 from experiments.tools import verdict_tables
-from icl_lab.lab import accepted
 from icl_lab.lab.claims import FAILS, HOLDS, IDENTITY, NOT_JUDGED, is_identity
 from icl_lab.lab.drift import committed
 from icl_lab.lab.experiment import PRESETS
@@ -44,16 +43,6 @@ def test_claims_judge_as_committed_and_every_statistic_is_computed_at_lab(folder
 
 def test_arrays_are_left_out_of_one_record_only():
     assert {str(path.parent.relative_to(FIGURES)) for path in FIGURES.glob("*/*/*/arrays.txt")} == {"dai/layers/lab"}
-
-
-def test_accepted_sources_are_those_of_records_with_an_anchor():
-    listed = {(name, one) for name, of in accepted.table().items() for one in of["accepted"]}
-    made = {
-        (".".join(path.relative_to(FIGURES).parts[:2]), json.loads(path.read_bytes())["sources"])
-        for path in FIGURES.glob("*/*/*/anchor/provenance.json")
-    }
-    assert listed <= made
-    assert {name for name, _ in listed} <= set(discover())
 
 
 def test_the_ledger_has_lines_of_binaries_with_the_names_of_their_claims():
