@@ -153,7 +153,7 @@ def band(
     units: Any = "members",
     **line: Any,
 ) -> None:
-    """Median over members with the band that holds the middle ``share`` of the finite values in (M, X), and words that say so.
+    """Median over members with the band that holds the middle ``share`` of the finite values in (M, X), with its words.
 
     Args:
       axes: on which it is drawn.
