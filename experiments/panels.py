@@ -1,6 +1,6 @@
 """Panels that figures of several papers share."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -154,6 +154,11 @@ def courses(axes: Axes, x: ArrayLike, members: np.ndarray, label: str, look: Map
     lines = axes.plot(np.asarray(x), np.asarray(members).T, linewidth=0.7, alpha=0.7, **shown)
     explain(lines, "thin lines are members")
     axes.plot([], [], label=label, **shown)
+
+
+def beside(series: Collection, apart: float) -> np.ndarray:
+    """(S,) shifts of so many series that stand beside one another around a place."""
+    return apart * (np.arange(len(series)) - (len(series) - 1) / 2)
 
 
 def strip(axes: Axes, x: ArrayLike, members: np.ndarray, label: str, look: Mapping[str, Any], width: float) -> None:

@@ -231,10 +231,12 @@ def _depths(axes: Axes, record: Record) -> None:
 def _loops(axes: Axes, record: Record) -> None:
     config = config_of(record)
     spectrum = gram_spectrum(config.context_length, config.input_size, 2 * max(config.loops))
-    for look, name in zip(panels.SERIES, [name for name in config.networks if name.startswith("looped")]):
+    looped = [name for name in config.networks if name.startswith("looped")]
+    for look, name, shift in zip(panels.SERIES, looped, panels.beside(looped, 0.24)):
         errors, rate = LOOPS(record, network=name, learner="trained"), best_of(record, name).rates["looped"][0]
-        panels.bars(axes, config.loops, errors, f"trained at {name.split('_')[1]} loops", look)
+        at, label = np.array(config.loops) + shift, f"trained at {name.split('_')[1]} loops"
+        panels.strip(axes, at, errors, label, look, width=0.12)
         fine = range(1, max(config.loops) + 1)
         axes.plot(fine, [depth_error(np.full(k, rate), spectrum) for k in fine], **THEORY | {"color": look["color"]})
         axes.legend(ncols=1, **panels.ABOVE)
-    axes.set(xlabel="loops at test", ylabel="error", yscale="log", title="other numbers of loops")
+    axes.set(xlabel="loops at test", ylabel="error", yscale="log", title="other numbers of loops", xticks=config.loops)

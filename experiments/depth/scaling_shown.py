@@ -200,9 +200,9 @@ def figures(record: Record) -> dict[str, Figure]:
             exponents.plot(depths, BEST(record, of=of, learner=learner), label=f"{learner}, {of} modes", **line)
     exponents.set(xscale="log", yscale="log", ylim=(1e-4, None))
     panels.described(exponents, 2, title="least errors", xlabel="layers", ylabel="least error")
-    for look, size in zip(panels.SERIES, config.sizes):
+    for look, size, shift in zip(panels.SERIES, config.sizes, panels.beside(config.sizes, 0.4)):
         members = np.stack([TIED(record, size=size, depth=depth, learner="trained") for depth in config.tied], 1)
-        panels.bars(tied, config.tied, members, f"N = D = {size}", look)
+        panels.strip(tied, np.array(config.tied) + shift, members, f"N = D = {size}", look, width=0.2)
     tied.plot(config.limit_depths, BEST(record, of="limit", learner="tied"), **THEORY)
     panels.described(tied, 2, title="isotropic prompts, trained", xlabel="tied layers", ylabel="error", yscale="log")
     _training(saddle, record, [name for name in config.networks if not name.startswith("inputs")])

@@ -183,7 +183,7 @@ def figures(record: Record) -> dict[str, Figure]:
 def _over_layers(axes: Axes, curves: Mapping[str, np.ndarray], start: int = 1) -> None:
     """Members (M, L) of every label, from the layer ``start`` on."""
     for look, (label, values) in zip(panels.SERIES, curves.items()):
-        panels.bars(axes, np.arange(start, start + values.shape[1]), values, label, look)
+        panels.strip(axes, np.arange(start, start + values.shape[1]), values, label, look, width=0.1)
 
 
 def _factors(axes: Axes, record: Record, name: str) -> None:

@@ -197,9 +197,10 @@ def _lengths(axes: Axes, record: Record) -> None:
     lengths = np.array(binary.tested(config_of(record)))
     order = np.argsort(lengths)
     axes.set(xscale="log", yscale="log")
-    for shift, heads in zip((0.96, 1.04), record.config["heads"]):
+    widths = record.config["heads"]
+    for heads, shift in zip(widths, panels.beside(widths, 0.08)):
         errors = binary.ERROR(record, heads=heads)[:, order]
-        panels.strip(axes, shift * lengths[order], errors, SAID[heads], panels.SERIES[heads], width=0.05)
+        panels.strip(axes, (1 + shift) * lengths[order], errors, SAID[heads], panels.SERIES[heads], width=0.05)
     axes.plot(lengths[order], binary.EXACT(record, of="error")[order], **THEORY, label="theory")
     fine = np.geomspace(lengths.min(), lengths.max(), 40)
     axes.plot(fine, [centred(record, m) for m in fine], **THEORY)

@@ -214,7 +214,7 @@ def figures(record: Record) -> dict[str, Figure]:
 
 def _lengths(axes: Axes, record: Record) -> None:
     fine = np.arange(1, max((config := config_of(record)).lengths) + 1)
-    for shift, (kind, look) in zip((-0.6, 0, 0.6), LOOKS.items()):
+    for shift, (kind, look) in zip(panels.beside(LOOKS, 0.6), LOOKS.items()):
         lengths = [n for n in config.lengths if f"{kind}_{n}" in binary.cases(config)]
         errors = np.stack([binary.ERROR(record, stage=f"{kind}_{n}", tested=n) for n in lengths], axis=1)
         panels.strip(axes, np.array(lengths) + shift, errors, LABELS[kind], look, width=0.6)

@@ -31,7 +31,7 @@ def draw(words: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
         spread = top.fill_between(grid, line - width, line + width, color="0.85", lw=0)
     top.plot(grid, r.T, color="0.6", lw=2.2)
     top.plot([], [], color="0.6", lw=2.2, label="measured, a line a member")
-    spread.set_label("its standard deviation over rotations")
+    spread.set_label("a member's standard deviation over rotations")
     for curve, label, (color, dash) in zip(arrays["curves"], words["curves"], CURVES):
         top.plot(arrays["dense"], curve, color=color, linestyle=dash, label=label)
     top.axvspan(low, high, alpha=0.08, label="eigenvalues of training")

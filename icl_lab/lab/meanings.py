@@ -57,6 +57,8 @@ def unexplained(figure: Figure) -> list[str]:
 
     silent = []
     for axes in figure.axes:
+        if axes.get_label() == "<colorbar>":
+            continue
         bars = [artist for one in axes.containers if isinstance(one, ErrorbarContainer) for artist in one[2]]
         bands = [artist for artist in axes.collections if isinstance(artist, PolyCollection)]
         boxes = [artist for artist in axes.patches if isinstance(artist, PathPatch)]

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from experiments.panels import bars, courses, intervals, points_panel, strip
+from experiments.panels import bars, beside, courses, intervals, points_panel, strip, zero_below
 from icl_lab.lab.intervals import t_interval, wilson_interval
 from icl_lab.lab.meanings import explain, explanations, unexplained
 from icl_lab.lab.style import band, panels, save, styled
@@ -82,6 +82,12 @@ def test_a_band_is_explained_by_its_label_or_by_a_sentence():
     assert explanations(figure) == ["The blue area is below zero."]
 
 
+def test_a_colour_bar_needs_no_words():
+    figure, axes = alone()
+    figure.colorbar(axes.imshow(MEMBERS), extend="both")  # ends in boxes
+    assert unexplained(figure) == []
+
+
 def test_bars_end_at_the_percentiles_that_the_picture_names():
     figure, axes = alone()
     DRAWN["bars"](axes)
@@ -139,3 +145,21 @@ def test_a_picture_says_it_below_its_panels(tmp_path):
     assert caption.get_text() == "its caption"
     boxes = [text.get_window_extent() for text in (said, caption)]
     assert axes.get_tightbbox().y0 > boxes[0].y1 > boxes[0].y0 > boxes[1].y1
+
+
+def test_series_stand_beside_one_another_around_their_place():
+    for count in (1, 2, 5):
+        shifts = beside(range(count), 0.5)
+        np.testing.assert_allclose(shifts.sum(), 0, atol=1e-12)
+        np.testing.assert_allclose(np.diff(shifts), 0.5)
+
+
+def test_zero_below_a_cut_keeps_the_scale_of_what_is_above():
+    figure, axes = alone()
+    axes.set_yscale("log")
+    axes.plot(X, [0.2, 1.0, 5.0, 20.0])
+    zero_below(axes, 0.05, (0.2, 1, 5, 20))
+    figure.canvas.draw()
+    assert axes.get_yscale() == "log"
+    assert axes.get_ylim()[0] == 0.05
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["0", "0.2", "1", "5", "20"]
