@@ -54,7 +54,8 @@ class Trained(NamedTuple):
         return type(self)(*self)
 
     def __deepcopy__(self, memo: dict) -> "Trained":
-        return type(self)(*copy.deepcopy(tuple(self), memo))
+        parts: Any = copy.deepcopy(tuple(self), memo)
+        return type(self)(*parts)
 
     def table(self) -> Iterator[dict[str, Any]]:
         """One row for every measured number: ``quantity``, ``member``, ``step``, ``value``; pandas takes them."""
