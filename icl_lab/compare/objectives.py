@@ -86,6 +86,7 @@ def check_average(whole: Any, parts: Any, present: Any) -> None:
     """
     if any(map(is_traced, (whole, parts, present))):
         return
+    whole, parts, present = map(np.asarray, (whole, parts, present))
     total = np.where(present, parts, 0).sum(-1)
     for expected in (total / np.sum(present, -1), total):
         if np.allclose(whole, expected, rtol=TOLERANCE, atol=1e-6, equal_nan=True):
