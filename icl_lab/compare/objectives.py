@@ -37,8 +37,8 @@ def losses_by(objective: Objective, predictions: Array, samples: Sample) -> Arra
     return losses
 
 
-def takes_prefixes(objective: Objective, predictions: Array, samples: Sample) -> bool:
-    """Whether an objective takes predictions (B, N + 1, ...) from every prefix, as ``every_prefix`` does."""
+def takes(objective: Objective, predictions: Array, samples: Sample) -> bool:
+    """Whether an objective gives a loss a task for predictions of this shape."""
     try:
         jax.eval_shape(lambda *given: losses_by(objective, *given), predictions, samples)
     except (ValueError, TypeError, LookupError):

@@ -99,6 +99,8 @@ def test_any_learner_is_measured_by_an_objective(of_query):
     curve = prefix_losses(descent, SAMPLES, objective=entropy)
     np.testing.assert_allclose(curve[0], np.log(2), rtol=1e-6)  # no example: probability 1/2
     np.testing.assert_allclose(curve[-1], entropy(logits, SAMPLES).mean(), rtol=1e-5)
+    examples = prefix_losses(descent, SAMPLES, objective=lambda logits, s: jnp.full(len(logits), s.prompt.x.shape[1]))
+    np.testing.assert_array_equal(examples, np.arange(N + 1))
     squares = mean_loss(of_query.learner(0), SAMPLES)  # a learner does not say how it was trained
     assert squares != mean_loss(of_query, SAMPLES)[0]
 
