@@ -42,13 +42,22 @@ def named_by_arguments(make: F) -> F:
     return made  # type: ignore[return-value]
 
 
-def named_options(make: F) -> F:
-    """Decorator of what is called with options: one that it does not have is refused with one that it has."""
-    known = inspect.signature(make).parameters
-    by_place = [name for name, parameter in known.items() if parameter.kind is not parameter.KEYWORD_ONLY]
+class _Options:
+    """A function whose options are checked; in all else, as in how a kept training describes it, the function."""
 
-    @functools.wraps(make)
-    def made(*args: Any, **options: Any) -> Any:
+    def __init__(self, make: Callable[..., Any]):
+        functools.update_wrapper(self, make)
+
+    def __repr__(self) -> str:
+        return repr(self.__wrapped__)  # type: ignore[attr-defined]
+
+    def __reduce__(self) -> str:  # pickled by its name, as a function is
+        return self.__qualname__  # type: ignore[attr-defined]
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        make: Any = self.__wrapped__  # type: ignore[attr-defined]
+        known = inspect.signature(make).parameters
+        by_place = [name for name, parameter in known.items() if parameter.kind is not parameter.KEYWORD_ONLY]
         for name in options:
             if name not in known:
                 raise TypeError(f"{make.__name__}() has no option {name!r}; {alike(name, list(known))}")
@@ -57,7 +66,10 @@ def named_options(make: F) -> F:
             raise TypeError(f"{make.__name__}() got {len(args)} arguments without a name; allowed is ({names})")
         return make(*args, **options)
 
-    return made  # type: ignore[return-value]
+
+def named_options(make: F) -> F:
+    """Decorator of what is called with options: one that it does not have is refused with one that it has."""
+    return _Options(make)  # type: ignore[return-value]
 
 
 def alike(name: str, known: Sequence[str]) -> str:
