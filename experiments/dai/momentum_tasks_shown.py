@@ -13,6 +13,7 @@ from experiments.dai.mixer_looks import looks, name_ticks
 from experiments.dai.mixers import chosen
 from experiments.dai.momentum_tasks import CEILING, END, FINAL, REACHED
 from experiments.panels import described, side_by_side
+from icl_lab.claims import Beside
 from icl_lab.lab import Record, claims_of
 from icl_lab.lab.style import SPARSE, Axes, Figure, band
 
@@ -74,7 +75,6 @@ CLAIMS = (
         "What momentum does for accuracy, the better of two local mixers does too: they differ by no more than the "
         "gain that the paper reports.",
         lambda record: better(record, "momentum", "recent"), near=0.0, tolerance=PUBLISHED,
-        falsified_by="a gain that no local mixer has",
         where="Table 7 (this lab)", headline=2, reason="2.8 points, the published gain",
     ),
     _claim(
@@ -82,14 +82,15 @@ CLAIMS = (
         "With momentum a network comes to the mixture in fewer steps (those of the first three stages, which end by "
         "their loss, over those without a mixer).",
         sooner, at_most=1.0, where="Table 7 (implied)", reason="fewer is less than one",
-        control=lambda record: sooner(record, "recent"),
+        control=lambda record: sooner(record, "vanilla", "learned"),
+        beside=Beside(lambda record: sooner(record, "recent"), "a local mixer is no momentum, and may do the same"),
     ),
     _claim(
         "sooner_than_local_mixers",
         "It comes there in fewer steps than the better of two local mixers (steps over theirs). The paper's reading "
         "implies it.",
         lambda record: sooner(record, "momentum", "recent"), at_most=1.0, where="section 4 (implied)",
-        reason="fewer is less than one",
+        reason="fewer is less than one", control=lambda record: sooner(record, "recent", "learned"),
     ),
 )  # fmt: skip
 

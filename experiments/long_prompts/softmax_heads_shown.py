@@ -81,6 +81,13 @@ def off_identity(record: Record) -> np.ndarray:
     return statistics.off_identity(of_heads(record, binary.LOGITS, 1)[:, 0])
 
 
+def off_identity_untrained(record: Record) -> np.ndarray:
+    """(M,) the same before training."""
+    if 1 not in record.config["heads"]:
+        raise NotRun("1 heads")
+    return statistics.off_identity(binary.untrained_logits(config_of(record), 1)[:, 0])
+
+
 def rate(record: Record) -> np.ndarray:
     """(M,) size of the factor on one head's average of labels: eta."""
     return np.abs(of_heads(record, binary.RATE, 1)[:, 0])
@@ -136,8 +143,9 @@ CLAIMS = (
         reason="it makes up for the scale of the logits, which is known to 5 %",
     ),
     claim(
-        "identity", "The logits of one head are a multiple of x_i.x_q (relative distance).", off_identity,
-        at_most=0.05, reason=f"{_ADAM}: 25 entries make .022 at D = 5; twice that",
+        "identity", "The logits of one head are a multiple of x_i.x_q (relative distance; control: before training).",
+        off_identity, at_most=0.05, control=off_identity_untrained,
+        reason=f"{_ADAM}: 25 entries make .022 at D = 5; twice that",
     ),
     claim(
         "cancel",

@@ -31,7 +31,7 @@ class Checkpoint:
     ``folder/current`` is the newest good checkpoint: a line with the SHA-256 of all that follows, a line with the
     fingerprint of what wrote it, and an npz. A new one is written to ``next`` and then renamed: a kill at any moment
     leaves a good one. A checkpoint that is truncated or corrupt, or whose fingerprint differs (another configuration,
-    another JAX, another version of a source that decides its numbers), is renamed to ``current.set-aside-<n>``, named
+    another JAX, another version of any source of the laboratory), is renamed to ``current.set-aside-<n>``, named
     in the log, and never used. Saves are at least ``every_seconds`` apart.
 
     Several processes use it together: process 0 alone reads and writes the file and says when it is due, all have what
@@ -93,10 +93,17 @@ class Checkpoint:
         write_atomically(self.folder / CURRENT, digest + b"\n" + content, beside=NEXT)
 
 
-def begin(folder: Path, run: dict[str, Any], over: bool, instead: str = INSTEAD) -> None:
+def begin(
+    folder: Path,
+    run: dict[str, Any],
+    over: bool,
+    instead: str = INSTEAD,
+    differs: Callable[[Mapping[str, Any], Mapping[str, Any]], str] | None = None,
+) -> None:
     """Writes down whose checkpoints these are, by ``experiment``, ``config`` and ``precision``.
 
     Where the run is done ``over`` again, others are removed, once: when that run is resumed, they are its own.
+    ``differs`` says in words how a run differs from another; None: as ``differing``.
 
     Raises:
       RecordError: where those of an unfinished run of another configuration, or under other settings of JAX, are
@@ -106,7 +113,7 @@ def begin(folder: Path, run: dict[str, Any], over: bool, instead: str = INSTEAD)
     if over and existing != requested:
         remove(folder)
     settings = other_settings(existing["precision"]) if existing else ""
-    different = existing and differing(existing, run)
+    different = existing and (differs or differing)(existing, run)
     if (different or settings) and not over and any(folder.glob(f"*/{CURRENT}")):
         words = f"of {different}" if different else f"under {settings}"
         raise RecordError(f"{folder.parent} holds an unfinished run {words}; {instead}")

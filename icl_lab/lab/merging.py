@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from icl_lab.lab import accepted, flags, records
-from icl_lab.lab.claims import judge
-from icl_lab.lab.combining import combine
+from icl_lab.lab import flags, records
+from icl_lab.lab.combining import combine, differing_origins
 from icl_lab.lab.execution import draw
 from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.judging import judge
 from icl_lab.lab.plans import Grid
 from icl_lab.lab.provenance import digest, provenance
 from icl_lab.lab.record import Record, RecordError
@@ -76,7 +76,7 @@ def merged(grid: Grid, cells: Sequence[Record], seconds: float = 0.0) -> Record:
         "varied": varied,
     }
     made_by = {name: {key: record.provenance.get(key) for key in OF_A_CELL} for name, record in named.items()}
-    if odd := accepted.differing_origins(cells):
+    if odd := differing_origins(cells):
         log.warning("the cells of this record differ in %s: its provenance.json has that of each", ", ".join(odd))
     origin = provenance(seconds, grid.config.seed) | {"device": None, "precision": None, "cells": made_by}
     whole = combine([_inside(cell, record) for cell, record in named.items()], along="cell")

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from icl_lab import machine
 from icl_lab.fast.batched import OURS
-from icl_lab.lab import checkpoints, execution, records
+from icl_lab.lab import checkpoints, execution, own_comparison, records
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.provenance import provenance
 from icl_lab.lab.recognised import described, is_known
@@ -34,6 +35,7 @@ from icl_lab.training.trained import Trained
 
 NAME, STAGE = "icl_lab.train", "training"
 """What the record of such a training says of which experiment it is, and the name of its one training."""
+ELSEWHERE = "choose another folder"
 INSTEAD = "choose another folder, or give overwrite=True"
 LOCKED = ("choose another folder, or wait for its end", "choose a folder on a disk of this machine")
 
@@ -48,11 +50,20 @@ class Keepable(Trained):
         save(self, folder, overwrite)
 
 
-def configuration(call: Mapping[str, Any], planned: Training, name: str = "") -> dict[str, Any]:
+def configuration(
+    call: Mapping[str, Any], planned: Training, foreign: Mapping[str, str], name: str = ""
+) -> dict[str, Any]:
     """What a call of ``training`` was, as plain JSON by place, without ``steps``.
 
+    Args:
+      call: the arguments.
+      planned: the training.
+      foreign: operations that call Python for a value, by the part of the training (``own_comparison.computed``).
+      name: stands for what cannot be compared.
+
     Raises:
-      ValueError: naming the values that cannot be compared, where no ``name`` stands for them.
+      ValueError: naming what cannot be compared, where no ``name`` stands for it: a part that calls Python, other than
+        the measurement, or an unknown value where code and values are all that there is to compare.
     """
     usual = {key: one.default for key, one in inspect.signature(training).parameters.items()}
     given = {key: value for key, value in {**usual, **call}.items() if value is not None}
@@ -68,10 +79,16 @@ def configuration(call: Mapping[str, Any], planned: Training, name: str = "") ->
     given["attention"] = foreign_attentions(given["network"])
     del given["steps"]
     description, unknown = described(given)
-    if unknown and not name:
+    problems = [
+        f"{part} contains {operation}, whose value a Python function decides"
+        for part, operation in foreign.items()
+        if part != "measurement"
+    ]
+    problems += [f"{place} is {description[place]}" for place in unknown if foreign or place.split("/")[0] == "until"]
+    if problems and not name:
         raise ValueError(
-            f"{unknown[0]} is {description[unknown[0]]}: whether a later call gives the same one cannot be seen; give "
-            "icl_lab.train a name= that stands for it, and another one whenever it changes"
+            f"{problems[0]}: whether a later call gives the same one cannot be seen; give icl_lab.train a name= that "
+            "stands for it, and another one whenever it changes"
         )
     return description | ({"name": name} if name else {})
 
@@ -83,20 +100,23 @@ def foreign_attentions(network: nn.Module | Model) -> dict[str, Any]:
 
 
 def record_of(
-    fit: Fit, planned: Training, call: Mapping[str, Any], config: Mapping[str, Any], seconds: float
-) -> Record:
+    fit: Fit, planned: Training, call: Mapping[str, Any], config: Mapping[str, Any], computed: Mapping[str, Any],
+    seconds: float,
+) -> Record:  # fmt: skip
     """What is kept of a finished training."""
     assert planned.sampler is not None
     of_first = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], planned.settings)
     prompt = jax.eval_shape(lambda key: planned.sampler(of_first)(key, 1), jax.random.key(0)).prompt  # type: ignore[misc]
     arrays: dict[str, Any] = {"steps": fit.steps, "diverged_at": fit.diverged_at, **fit.metrics}
     axes = {name: ("member", "step", *(f"{name}_{i}" for i in range(2, np.ndim(a)))) for name, a in fit.metrics.items()}
-    metrics = {
+    metrics: dict[str, Any] = {
         "diverged": int((fit.diverged_at >= 0).sum()),
         "network": _constructor(call["network"]),
         "prompt": {part: [str(leaf.dtype), *leaf.shape[1:]] for part, leaf in vars(prompt).items() if leaf is not None},
     }
     origin = provenance(seconds, config.get("seed")) | {"stages": {STAGE: taken(fit, seconds)}}
+    assert planned.model is not None
+    origin |= {"computed": {**computed, "prediction": own_comparison.prediction(planned.model, metrics["prompt"])}}
     return Record(
         NAME, "own", {**config, "steps": planned.steps}, metrics,
         {name: in_single(array) for name, array in arrays.items()}, origin,
@@ -111,16 +131,17 @@ def save(found: Trained, folder: str | Path, overwrite: bool = False) -> None:
     Raises:
       RecordError: where the folder holds a run, or other files.
     """
-    folder = Path(folder)
-    execution.check_place(folder, INSTEAD)
+    folder = machine.path(folder).absolute()
+    execution.check_place(folder, ELSEWHERE)
     with records.locked(folder, instead=LOCKED):
         if (folder / "record.json").exists() and not overwrite:
             raise RecordError(f"{folder} holds a run; {INSTEAD}")
         record = found.call.get("record")
         if record is None:
             planned = training(**found.call)
-            config = configuration(found.call, planned, name="saved")
-            record = record_of(found.fit, planned, found.call, config, 0.0)
+            computed = own_comparison.computed(planned, planned.traceable())
+            config = configuration(found.call, planned, computed["foreign"], name="saved")
+            record = record_of(found.fit, planned, found.call, config, computed, 0.0)
         checkpoints.remove(folder / "checkpoints")
         records.save(record, folder, claims=[])
 
@@ -138,13 +159,13 @@ def load(folder: str | Path, network: nn.Module | Model | None = None, layout: L
       RecordError: where the folder holds no finished training of ``icl_lab.train``, the network has to be given, or is
         another one, naming what differs.
     """
-    if not isinstance(folder, str | Path) or not (Path(folder) / "record.json").exists():
-        begun = isinstance(folder, str | Path) and (Path(folder) / "checkpoints").exists()
-        hint = "; the same call of train finishes it" if begun else ""
+    place = machine.path(folder)
+    if not (place / "record.json").exists():
+        hint = "; the same call of train finishes it" if (place / "checkpoints").exists() else ""
         raise RecordError(
             f"folder: {str(folder)!r} holds no record.json; allowed is the folder of a finished training{hint}"
         )
-    record = records.load(Path(folder))
+    record = records.load(place)
     if record.experiment != NAME:
         raise RecordError(f"{folder} holds a run of {record.experiment}; icl_lab.load_run reads it")
     return trained_of(record, _model(record, network, layout), {"record": record})
@@ -179,22 +200,23 @@ def trained_of(record: Record, model: Model | None, call: Mapping[str, Any]) -> 
 
 def _model(record: Record, network: nn.Module | Model | None, layout: Layout | None) -> Model:
     """What was trained: as it is given, or as the record says."""
-    compared = {"network", "layout"}
-    if network is None:
-        network = _made_again(record)
-        if is_known(type(network)):  # by its name; a class of a person's own may have been edited
-            compared = {"layout"}
-    given = {name: value for name, value in {"network": network, "layout": layout}.items() if value is not None}
-    current, recorded = (
-        {"experiment": NAME, "config": {p: value for p, value in config.items() if p.split("/")[0] in compared}}
-        for config in (json.loads(json.dumps(described(given)[0])), record.config)
-    )
-    if different := checkpoints.differing(recorded, current):
-        raise RecordError(f"this training was of {different}; give load the network= and layout= that were trained")
-    if not isinstance(network, Model):
+    if network is not None and not isinstance(network, nn.Module | Model):
+        raise RecordError(f"network must be the module or Model that was trained, got {network!r}")
+    made_again = network is None
+    network = _made_again(record) if network is None else network
+    if isinstance(network, Model):
+        model = network
+    else:
         parts = {part: jnp.zeros(shape, kind) for part, (kind, *shape) in record.metrics["prompt"].items()}
-        network = model_of(network, Prompt(**parts), layout)
-    return in_dtype(network, record.config["dtype"]) if "dtype" in record.config else network
+        model = model_of(network, Prompt(**parts), layout)
+    model = in_dtype(model, record.config["dtype"]) if "dtype" in record.config else model
+    # a module of this package is made again by its name; a class of a person's own may have been edited
+    compared = {"layout"} if made_again and is_known(type(network).__module__) else {"network", "layout"}
+    given = {name: value for name, value in {"network": network, "layout": layout}.items() if value is not None}
+    description = json.loads(json.dumps(described(given)[0]))
+    if different := own_comparison.difference_of_models(record, model, description, compared):
+        raise RecordError(f"this training was of {different}; give load the network= and layout= that were trained")
+    return model
 
 
 def _made_again(record: Record) -> nn.Module:

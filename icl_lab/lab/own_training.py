@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import inspect
+import logging
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,10 +15,10 @@ from flax import linen as nn
 from jax.experimental.compilation_cache import compilation_cache
 
 from icl_lab import machine
-from icl_lab.lab import checkpoints, execution, own_record, records, stopping
+from icl_lab.lab import checkpoints, execution, own_comparison, own_record, records, stopping
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.lab.own_record import INSTEAD, LOCKED, NAME, STAGE, Keepable
-from icl_lab.lab.provenance import changed, code_version, digest, precision, source_version, versions
+from icl_lab.lab.provenance import checked_out, code_version, digest, precision, source_version, versions
 from icl_lab.lab.record import Record, RecordError
 from icl_lab.lab.trainings import host
 from icl_lab.prompts import Sampler
@@ -28,6 +29,7 @@ from icl_lab.training.optimizers import evaluated
 from icl_lab.training.plans import Training, training
 
 KEPT_AS = ("float32", "float16")
+log = logging.getLogger("icl_lab")
 
 
 def train(
@@ -51,16 +53,16 @@ def train(
     call returns what was kept, and one with more ``steps`` goes on from it. The folder is read by ``load`` (as
     ``Trained``) and by ``load_run`` (as any run).
 
-    Whether a call is the same is decided by the values of all arguments. Functions are compared by their compiled code
-    and by every value that they read: closures, defaults, globals, and so on in what they call
-    (``lab.recognised.described``; the result is in ``config.json``).
+    Whether a call is the same is decided by what it computes (``lab.computed``): a digest of its programs, with all
+    constants, keys and settings, wherever values are hidden. ``until`` is compared by its compiled code and the values
+    that it reads. ``config.json`` has these plain values of all arguments, by which a refusal names what differs.
 
     Args:
       network: a ``Transformer`` or another module that ``models.learner`` takes, or a ``Model``.
       sampler: the task distribution, ``(key, batch) -> Sample``; with ``settings``, ``setting -> sampler``.
       folder: where the training is kept; None keeps nothing.
-      name: stands, in the comparison of calls, for values that cannot be compared (a generator of random numbers, an
-        object of a compiled library): change it whenever they change.
+      name: stands, in the comparison of calls, for what cannot be compared (a program that calls Python for a value, as
+        by ``jax.pure_callback``; a generator of random numbers in ``until``): change it whenever that changes.
       overwrite: trains again, whatever the folder holds.
       checkpoint_seconds: between two checkpoints, which are made between two measurements.
       keep: of about so many measurements, evenly spaced, the last among them, the folder keeps the parameters of all
@@ -78,17 +80,22 @@ def train(
 
     Warns:
       RuntimeWarning: naming the members whose loss or gradient was not finite; they are stopped before that step
-        (``fit.diverged_at``).
+        (``fit.diverged_at``). The log says where a finished training by other versions is returned, which only its
+        plain values show to be the same.
 
     Raises:
       TypeError: for an option that ``training`` does not have.
       ValueError: as ``training``; where ``fit`` refuses the optimizer; without a folder for what belongs to one; and
         for values that cannot be compared and no ``name``.
       RecordError: where the folder holds another training, naming what differs, or one of more steps, or files and no
-        training; or where another process is at work in it.
+        training; or an unfinished one by other versions of JAX, Flax, optax or icl_lab or another back end; or where
+        another process is at work in it.
       OSError: where the folder cannot be written.
     """
     trained.check_options(options, train)
+    for option, switch in {"overwrite": overwrite, "progress": progress}.items():
+        if not isinstance(switch, bool):
+            raise ValueError(f"{option} must be True or False, got {switch!r}")
     call = {"network": network, "sampler": sampler, **options}
     if folder is None:
         given = {"name": name, "overwrite": overwrite, "keep": keep}
@@ -99,36 +106,47 @@ def train(
         mesh, planned = trained.mesh_of(devices), training(**call)
         trained.check_network(planned, network)
         return Keepable(*trained.carried_out(planned, call, progress=progress, mesh=mesh))
-    if not isinstance(folder, str | Path):
-        raise ValueError(f"folder must be a path, got {folder!r}")
+    folder = machine.path(folder).absolute()  # whatever ``until`` makes of the working directory
     if not isinstance(name, str):
         raise ValueError(f"name must be words, got {name!r}")
     check_number("checkpoint_seconds", checkpoint_seconds, at_least=0, scalar=True)
     keep = whole("keep", keep, 0)
     if keep_dtype not in KEPT_AS:
         raise ValueError(f"keep_dtype must be one of {', '.join(KEPT_AS)}, got {keep_dtype!r}")
-    mesh, planned, folder = trained.mesh_of(devices), training(**call), Path(folder)
+    mesh, planned = trained.mesh_of(devices), training(**call)
     if options.get("measure_every") is None and not overwrite:
         planned = _measured_as_before(planned, folder)
-    config = own_record.configuration(call, planned, name)
+    functions = planned.traceable()
+    computed = own_comparison.computed(planned, functions)
+    config = own_record.configuration(call, planned, computed["foreign"], name)
     if keep:
         config |= {"keep": keep, "keep_dtype": keep_dtype}
-    execution.check_place(folder, INSTEAD)
+    run: dict[str, Any] = {
+        "experiment": NAME,
+        "config": config,
+        "precision": precision(),
+        "versions": versions(),
+        "computed": computed,
+    }
+    execution.check_place(folder, own_record.ELSEWHERE)
     with records.locked(folder, instead=LOCKED), stopping.heeding(), _programs_kept(folder.parent):
-        record = None if overwrite else _found(folder, config, planned.steps)
+        record = None if overwrite else _found(folder, run, planned.steps)
         if record is not None and record.config["steps"] == planned.steps:
             return own_record.trained_of(record, planned.model, call)
         trained.check_network(planned, network)
         started, place = time.monotonic(), folder / "checkpoints"
-        run = {"experiment": NAME, "config": config, "precision": precision(), "steps": planned.steps}
-        checkpoints.begin(place, run, over=overwrite, instead=INSTEAD)
-        code = code_version(source_version(""))  # of no module: any edit of the laboratory makes a checkpoint stale
-        fingerprint = digest([NAME, config, code, jax.default_backend(), checkpoints.FORMAT])
+        run |= {"steps": planned.steps}
+        checkpoints.begin(place, run, over=overwrite, instead=INSTEAD, differs=_unfinished)
+        code = code_version(source_version())
+        checked_out()  # the commit now, whatever is committed while it trains
+        fingerprint = digest([NAME, computed, planned.measure_every, code, checkpoints.FORMAT])
         checkpoint = Checkpoint(place / STAGE, fingerprint, checkpoint_seconds)
         snapshots = _Snapshots(checkpoint, place / "kept", planned, keep, keep_dtype, goes_on=record is not None)
         with stopping.held():
-            result = trained.carried_out(planned, call, progress=progress, resume=snapshots, mesh=mesh)
-        outcome = own_record.record_of(result.fit, planned, call, config, time.monotonic() - started)
+            result = trained.carried_out(
+                planned, call, progress=progress, resume=snapshots, mesh=mesh, functions=functions
+            )
+        outcome = own_record.record_of(result.fit, planned, call, config, computed, time.monotonic() - started)
         earlier = {name: leaf for name, leaf in (record.params if record else {}).items() if "@" in name.split("/")[0]}
         records.save(
             dataclasses.replace(outcome, params={**outcome.params, **earlier, **snapshots.read()}), folder, claims=[]
@@ -217,29 +235,33 @@ def _measured_as_before(planned: Training, folder: Path) -> Training:
     return dataclasses.replace(planned, measure_every=every) if isinstance(every, int) else planned
 
 
-def _other_versions(record: Record) -> str:
-    """The packages of which a record was made by another release, which may write the same function otherwise."""
-    recorded = record.provenance.get("versions")
-    changes = changed(recorded, versions()) if recorded else ""
-    return f" (made with other versions: {changes})" if changes else ""
+def _unfinished(there: own_comparison.Run, here: own_comparison.Run) -> str:
+    """Why an unfinished training is not gone on with, in words; empty: it is."""
+    apart = own_comparison.incomparable(there, here)
+    return own_comparison.difference(there, here) or (apart and f"this training, {apart}, and cannot be finished here")
 
 
-def _found(folder: Path, config: dict[str, Any], steps: int) -> Record | None:
+def _found(folder: Path, run: own_comparison.Run, steps: int) -> Record | None:
     """The finished training in a folder, None where there is none.
 
     Raises:
       RecordError: where the finished training is another one, or this one, finished or not, already has more steps.
     """
     record = execution.usable(folder)
-    if record is not None:
-        current = {"experiment": NAME, "config": config | {"steps": record.config.get("steps")}}
-        if different := checkpoints.differing(vars(record), current):
-            raise RecordError(f"{folder} holds a run of {different}{_other_versions(record)}; {INSTEAD}")
+    if record is not None and (different := own_comparison.difference(own_comparison.run_of(record), run)):
+        raise RecordError(f"{folder} holds a run of {different}; {INSTEAD}")
     finished, begun = record.config["steps"] if record else 0, checkpoints.of(folder / "checkpoints")
-    same = begun.get("config") == config and not begun.get("over")
+    same = bool(begun) and not begun.get("over") and not own_comparison.difference(begun, run)
     most = max(finished, begun["steps"] if same else 0)
     if steps < most and steps != finished:
         raise RecordError(f"{folder} holds this training with {most} steps; allowed is that many, or more")
     if record is not None:
         execution.warn_of_settings(record, folder, "overwrite=True does it again")
+        apart = own_comparison.incomparable(own_comparison.run_of(record), run)
+        if apart and steps > finished:
+            problem = f"cannot go on from {finished} to {steps} steps: it was {apart}"
+            raise RecordError(f"{folder} {problem}; allowed is start=icl_lab.load(folder), elsewhere")
+        if apart:
+            words = "its plain values are the same, what it computes was not compared; overwrite=True does it again"
+            log.warning("%s holds a finished training %s; %s", folder, apart, words)
     return record

@@ -1,231 +1,136 @@
-"""What a person gave to train, as plain JSON by place: two calls with one description draw and compute the same.
+"""What a person gave to train, as plain JSON by place, which names what differs between two calls.
 
-A function of a person's own is recognised by its compiled code (comments and layout do not count) and by every value
-that it reads: of its closure, its defaults, the globals that it names, and, function by function, of what it calls. A
-function of ``KNOWN`` packages is recognised by its name and its closure. What is none of that (a generator of random
-numbers, an object of a compiled library) is *unknown*, and is said to be.
+A person's own function is there by its compiled code and the values that it reads (closure, defaults, globals), as are
+the functions that it calls. One of ``KNOWN`` packages is there by its name and closure. All else is *unknown*.
 """
 
-import dataclasses
-import dis
 import enum
 import functools
-import hashlib
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import PurePath
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import jax
 import numpy as np
+from flax import linen as nn
+
+from icl_lab.lab.provenance import digest, digest_of_array
 
 KNOWN = {"icl_lab", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "chex", "diffrax", "equinox", "optimistix"}
-"""Packages whose functions their names tell; records have the versions. The standard library is another."""
-PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-"""Its releases compile the same text to different code."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Unknown:
-    """Stands for a value that cannot be recognised."""
-
-    kind: str
-
-    def __str__(self) -> str:
-        return f"unknown ({self.kind})"
+KNOWN |= {"absl", "ml_collections", "builtins"} | sys.stdlib_module_names
+"""Packages whose functions their names tell."""
 
 
 def described(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Plain JSON by place, ``{"optimizer": ..., "optimizer/update/rate": 0.1}``, and the places of what is unknown.
+    """Plain JSON by place, ``{"optimizer": ..., "optimizer/update/rate": 0.1}``, and the places of what is unknown."""
+    found: dict[str, Any] = {}
+    seen: dict[int, tuple[str, Any]] = {}  # by identity: the place, and the value, which so stays alive
 
-    Equal descriptions mean equal values but for what is unknown. Arrays are there as digests.
-    """
-    parts = dict(_Walk().parts("", values))
-    unknown = [place for place, value in parts.items() if isinstance(value, Unknown)]
-    return {place: str(value) if isinstance(value, Unknown) else value for place, value in parts.items()}, unknown
-
-
-class _Walk:
-    """One walk through values that may refer to each other."""
-
-    def __init__(self) -> None:
-        self._seen: dict[int, tuple[str, Any]] = {}  # by identity: the place, and the value, which so stays alive
-
-    def parts(self, place: str, value: Any) -> Iterator[tuple[str, Any]]:
-        """Every place at or below this one with what is there: JSON or ``Unknown``."""
+    def walk(place: str, value: Any) -> None:
         if (plain := _plain(value)) is not None or value is None:
-            yield place, plain
-            return
-        if isinstance(value, Mapping | list | tuple) and not hasattr(value, "_fields"):
-            items = value.items() if isinstance(value, Mapping) else enumerate(value)
-            for key, one in items:
-                yield from self.parts(f"{place}/{key}" if place else str(key), one)
-            return
-        if id(value) in self._seen:
-            yield place, f"as {self._seen[id(value)][0]}"
-            return
-        self._seen[id(value)] = (place, value)
-        if isinstance(value, FunctionType):
-            yield from self._function(place, value)
-        elif isinstance(value, functools.partial):
-            yield from self.parts(place, value.func)
-            yield from self.parts(f"{place}/partial", [*value.args, value.keywords])
-        elif isinstance(value, MethodType):
-            yield from self.parts(place, value.__func__)
-            yield from self.parts(f"{place}/self", value.__self__)
-        elif isinstance(value, type):
-            yield from self._class(place, value)
-        elif isinstance(value, ModuleType):
-            yield place, value.__name__
-        elif is_known(type(value)) and callable(value) and hasattr(value, "__wrapped__"):  # jit, custom_jvp
-            yield from self.parts(place, value.__wrapped__)
-            attrs = getattr(value, "__dict__", {})
-            yield from self.parts(f"{place}/rules", {k: attrs[k] for k in ("jvp", "fwd", "bwd") if k in attrs})
-        elif is_known(type(value)) and callable(value) and hasattr(value, "__name__"):  # built in, or a ufunc
-            yield place, f"{getattr(value, '__module__', None) or type(value).__module__}.{value.__name__}"
-            if not isinstance(owner := getattr(value, "__self__", None), ModuleType | None):  # dict.get, of its dict
-                yield from self.parts(f"{place}/self", owner)
+            found[place] = plain
+        elif isinstance(value, Mapping) or type(value).__module__.startswith("ml_collections."):  # a ConfigDict
+            for key, part in value.items():
+                walk(f"{place}/{key}".removeprefix("/"), part)
+        elif isinstance(value, list | tuple | set | frozenset) and not hasattr(type(value), "_fields"):
+            for i, part in enumerate(value if isinstance(value, list | tuple) else sorted(value, key=repr)):
+                walk(f"{place}/{i}", part)
+        elif id(value) in seen:
+            found[place] = f"as {seen[id(value)][0]}"
         else:
-            yield from self._object(place, value)
+            seen[id(value)] = (place, value)
+            found[place], parts = _parts(value)
+            for name, part in parts.items():
+                walk(f"{place}{name}", part)
 
-    def _function(self, place: str, function: FunctionType) -> Iterator[tuple[str, Any]]:
-        known = _known_name(function.__globals__.get("__name__", ""))
-        label = f"{function.__globals__.get('__name__')}.{function.__qualname__}" if known else function.__qualname__
-        yield place, label if known else f"{label} {_code(function)}"
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
-            try:
-                content = cell.cell_contents
-            except ValueError:  # not filled yet
-                continue
-            yield from self.parts(f"{place}/{name}", content)
-        if known:
-            return
-        yield from self.parts(f"{place}/defaults", [*(function.__defaults__ or ()), function.__kwdefaults__ or {}])
-        names = _loaded(function.__code__)
-        for name in sorted(names["global"] & function.__globals__.keys()):
-            yield from self._named(f"{place}/{name}", function.__globals__[name], names["attribute"])
-        for name in sorted(names["import"]):
-            if not _known_name(name):
-                module = sys.modules.get(name, Unknown(f"{name}, which is not imported"))
-                yield from self._named(f"{place}/{name}", module, names["attribute"])
+    walk("", values)
+    return found, [place for place, value in found.items() if str(value).startswith("unknown (")]
 
-    def _named(self, place: str, value: Any, attributes: set[str]) -> Iterator[tuple[str, Any]]:
-        """What a function names; of a module of a person's own those of its attributes that the function names."""
+
+def _parts(value: Any) -> tuple[str, dict[str, Any]]:
+    """What a value is, in words, and by relative place what it consists of."""
+    kind = type(value)
+    if isinstance(value, FunctionType):  # one that checks another's options, and computes the same, is that other
+        return _function(value.__wrapped__ if getattr(value, "only_checks", False) else value)  # type: ignore[attr-defined]
+    if isinstance(value, functools.partial):
+        words, parts = _parts(value.func)
+        return words, parts | {"/partial": [*value.args, value.keywords]}
+    if isinstance(value, MethodType):
+        words, parts = _parts(value.__func__)
+        return words, parts | {"/self": value.__self__}
+    if isinstance(value, ModuleType):
+        return value.__name__, {}
+    if isinstance(value, type):
+        parts = {}
+        for base in (vars(base) for base in reversed(value.__mro__) if not is_known(base.__module__)):
+            shown = {name for name in base if name == "__call__" or not name.startswith("__")}
+            for name in sorted(shown - base.get("__dataclass_fields__", {}).keys()):
+                parts[f".{name}"] = base[name].fget if isinstance(base[name], property) else base[name]
+        return _name(value), parts
+    if is_known(kind.__module__) and callable(value) and hasattr(value, "__wrapped__"):  # of jax.jit, staticmethod
+        return _parts(value.__wrapped__)
+    if is_known(kind.__module__) and callable(value) and hasattr(value, "__name__"):  # built in, or a ufunc
+        name = f"{getattr(value, '__module__', None) or kind.__module__}.{value.__name__}"
+        return name, {"/self": getattr(value, "__self__", None)}  # of dict.get, its dict
+    fields = () if kind is object else getattr(kind, "__dataclass_fields__", getattr(kind, "_fields", None))
+    if fields is None and not is_known(kind.__module__) and "__dict__" in dir(kind):
+        fields = vars(value) if kind.__basicsize__ <= type("", (), {}).__basicsize__ else None  # else it holds more
+    if fields is None:
+        return f"unknown ({_name(kind)})", {}
+    hidden = ("parent", "name") if isinstance(value, nn.Module) else ()
+    own = {} if is_known(kind.__module__) else {f"/{kind.__name__}": kind}
+    return _name(kind), own | {f"/{field}": getattr(value, field, None) for field in fields if field not in hidden}
+
+
+def _function(function: FunctionType) -> tuple[str, dict[str, Any]]:
+    """A function, and by relative place the values that it reads."""
+    code, reads = function.__code__, function.__globals__
+    cells = zip(code.co_freevars, function.__closure__ or ())
+    parts = {f"/{name}": cell.cell_contents for name, cell in cells if cell != CellType()}  # else not filled yet
+    if is_known(str(reads.get("__name__"))):
+        return f"{reads['__name__']}.{function.__qualname__}", parts
+    parts["/defaults"] = [*(function.__defaults__ or ()), function.__kwdefaults__ or {}]
+    text, names = _code(code)
+    for name in sorted(names & {*reads, *sys.modules}):
+        value = reads.get(name, sys.modules.get(name))
         if not isinstance(value, ModuleType):
-            yield from [(place, value)] if isinstance(value, Unknown) else self.parts(place, value)
-        elif not _known_name(value.__name__):
-            for name in sorted(attributes & vars(value).keys()):
-                yield from self._named(f"{place}.{name}", vars(value)[name], attributes)
+            parts[f"/{name}"] = value
+        elif not is_known(value.__name__):  # a module of a person's own, of which it names some
+            parts |= {f"/{name}.{part}": vars(value)[part] for part in sorted(names & vars(value).keys())}
+    release = sys.implementation.cache_tag  # of Python: each compiles in its own way
+    return f"{function.__qualname__} ({release}, code {digest(text)[:12]})", parts
 
-    def _class(self, place: str, kind: type) -> Iterator[tuple[str, Any]]:
-        if is_known(kind):
-            yield place, _name(kind)
-            return
-        yield place, kind.__qualname__
-        for base in (base for base in kind.__mro__ if not is_known(base)):
-            for name, value in sorted(vars(base).items()):
-                value = getattr(value, "__func__", getattr(value, "fget", value))  # of classes, static, a property
-                if isinstance(value, FunctionType) and value.__code__.co_filename != "<string>":  # else: of a dataclass
-                    yield from self.parts(f"{place}.{name}", value)
-                elif not name.startswith("_") and _plain(value) is not None:
-                    yield f"{place}.{name}", _plain(value)
 
-    def _object(self, place: str, value: Any) -> Iterator[tuple[str, Any]]:
-        """An object is its class and its fields."""
-        kind = type(value)
-        if dataclasses.is_dataclass(value):
-            fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-            fields = {name: field for name, field in fields.items() if name not in ("parent", "name")}  # of Flax
-        elif hasattr(value, "_fields"):
-            fields = value._asdict()
-        elif hasattr(value, "__dict__") and kind.__basicsize__ <= Unknown.__basicsize__:  # else: it holds more
-            fields = vars(value)
-        else:
-            yield place, Unknown(_name(kind))
-            return
-        yield place, _name(kind) if is_known(kind) else kind.__qualname__
-        if not is_known(kind):
-            yield from self.parts(f"{place}/{kind.__name__}", kind)
-        yield from self.parts(place, fields)
+def _code(code: CodeType) -> tuple[str, set[str]]:
+    """What a code object does, without names of files and variables or lines, and the names that it loads."""
+    inner = [_code(value) for value in code.co_consts if isinstance(value, CodeType)]
+    plain = [value for value in code.co_consts if not isinstance(value, CodeType)]
+    words = [sorted(map(repr, value)) if isinstance(value, frozenset) else repr(value) for value in plain]
+    text = repr((code.co_code, words, code.co_names, [text for text, _ in inner]))
+    return text, set(code.co_names).union(*(names for _, names in inner))
 
 
 def _plain(value: Any) -> Any:
     """JSON of a number, a word, an array or a sequence of such; None for anything else."""
     if isinstance(value, enum.Enum | PurePath | bytes | complex | range | slice | np.dtype) or value is Ellipsis:
         return str(value)
-    if type(value) is object:  # a mark, which has nothing but its identity
-        return "object()"
     if isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):  # 1.0 is 1
         return str(value) if not math.isfinite(value) else int(value) if value.is_integer() else value
     if isinstance(value, jax.Array | np.ndarray | np.generic):
-        return _array(value)
-    if isinstance(value, set | frozenset):
-        words = [_plain(one) for one in value]
-        return None if None in words else sorted(words, key=str)
-    if type(value) in (list, tuple) and value:
-        words = [_plain(one) for one in value]
-        return None if None in words else words
-    return None
-
-
-def _array(value: Any) -> Any:
-    kind = str(value.dtype)
-    if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
-        value = jax.random.key_data(value)
-    array = np.asarray(value)
-    if array.dtype.hasobject:
-        return None
-    if array.ndim == 0:
-        return f"{kind} {array}"
-    return f"{kind}{list(array.shape)} {hashlib.sha256(array.tobytes()).hexdigest()[:12]}"
-
-
-def _code(function: FunctionType) -> str:
-    digest = hashlib.sha256(repr(_canonical(function.__code__, function.__doc__)).encode())
-    return f"(Python {PYTHON}, code {digest.hexdigest()[:12]})"
-
-
-def _canonical(code: CodeType, documented: str | None = None) -> tuple:
-    """What a code object does: no name of a file or a variable, no line, no docstring of its own."""
-
-    def constant(value: Any) -> Any:
-        if isinstance(value, CodeType):
-            return _canonical(value)
-        if isinstance(value, frozenset):
-            return sorted(map(repr, value))
-        return [constant(one) for one in value] if isinstance(value, tuple) else repr(value)
-
-    constants = [constant(None if value == documented else value) for value in code.co_consts]
-    return code.co_code, constants, code.co_names, code.co_argcount, code.co_kwonlyargcount
-
-
-def _loaded(code: CodeType) -> dict[str, set[str]]:
-    """Names that a function, or one inside it, loads: globals, attributes, imports."""
-    loaded: dict[str, set[str]] = {"global": set(), "attribute": set(), "import": set()}
-    kinds = {"LOAD_GLOBAL": "global", "LOAD_NAME": "global", "LOAD_ATTR": "attribute", "LOAD_METHOD": "attribute"}
-    kinds |= {"IMPORT_NAME": "import", "IMPORT_FROM": "attribute"}
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in kinds:
-            loaded[kinds[instruction.opname]].add(instruction.argval)
-    for value in code.co_consts:
-        if isinstance(value, CodeType):
-            for kind, names in _loaded(value).items():
-                loaded[kind] |= names
-    return loaded
+        return digest_of_array(value)
+    words = [_plain(part) for part in value] if type(value) in (list, tuple) else [None]
+    return None if None in words else words or None
 
 
 def _name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+    return f"{kind.__module__}.{kind.__qualname__}" if is_known(kind.__module__) else kind.__qualname__
 
 
-def is_known(kind: type) -> bool:
-    """Whether a class is of ``KNOWN`` packages or the standard library."""
-    return _known_name(kind.__module__)
-
-
-def _known_name(module: str) -> bool:
-    return module.partition(".")[0] in KNOWN | sys.stdlib_module_names | {"builtins"}
+def is_known(module: str) -> bool:
+    """Whether a module is of ``KNOWN`` packages."""
+    return module.partition(".")[0] in KNOWN

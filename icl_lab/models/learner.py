@@ -13,11 +13,13 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.models.inspection import Intervention, Trace, parameter_name
-from icl_lab.models.self_attention import observed
+from icl_lab.models.self_attention import attending, observed
 from icl_lab.models.transformer import Transformer
 from icl_lab.prompts.layouts import Layout, joint_layout
 from icl_lab.prompts.naming import called, sizes
 from icl_lab.prompts.prompt import Learner, Prompt, ShapeError
+
+NO_TRACE = "network {} must return (tokens, Trace), or be called with tokens and use SelfAttention"
 
 
 def learner(network: nn.Module, params: dict, layout: Layout | None = None) -> Learner:
@@ -38,7 +40,19 @@ def learner(network: nn.Module, params: dict, layout: Layout | None = None) -> L
         network that returns something else.
     """
     run = traced(network, params, layout)
-    return called(lambda prompt: run(prompt)[0], f"learner({type(network).__name__})")
+    if takes_interventions(network):
+        return called(lambda prompt: run(prompt)[0], f"learner({type(network).__name__})")
+    layout = check_layout(layout)
+
+    def predict(prompt: Prompt) -> Array:  # looks at nothing inside, so it may be inside nn.remat
+        tokens = _tokens(network, params, layout, prompt)
+        told(network, layout, prompt)
+        outputs, attends = attending(lambda: cast(Array, network.apply(params, tokens)))
+        if not attends:
+            raise ValueError(NO_TRACE.format(type(network).__name__))
+        return layout.decode(outputs, prompt)
+
+    return called(predict, f"learner({type(network).__name__})")
 
 
 def traced(network: nn.Module, params: dict, layout: Layout | None = None) -> Callable[..., tuple[Array, Trace]]:
@@ -56,21 +70,24 @@ def traced(network: nn.Module, params: dict, layout: Layout | None = None) -> Ca
         raise ValueError(f"params must be the pytree of network.init, a dict; got {type(params).__name__}")
 
     def run(prompt: Prompt, intervention: Intervention | None = None, step: ArrayLike = 0) -> tuple[Array, Trace]:
-        tokens, extra = layout.encode(prompt), told(network, layout, prompt)
-        check_params(network, params, tokens.shape)
+        tokens, extra = _tokens(network, params, layout, prompt), told(network, layout, prompt)
         if takes_interventions(network):
             outputs = network.apply(params, tokens, intervention, step, **extra)
         else:
             outputs = observed(lambda: cast(Array, network.apply(params, tokens)), intervention, step)
         if not isinstance(outputs, tuple) or len(outputs) != 2 or outputs[1] is None:
-            name = type(network).__name__
-            raise ValueError(
-                f"network {name} must return (tokens, Trace), or be called with tokens and use SelfAttention"
-            )
+            raise ValueError(NO_TRACE.format(type(network).__name__))
         outputs, trace = cast(tuple[Array, Trace], outputs)
         return layout.decode(outputs, prompt), trace
 
     return run
+
+
+def _tokens(network: nn.Module, params: dict, layout: Layout, prompt: Prompt) -> Array:
+    """The tokens of a prompt, for a network that has these parameters."""
+    tokens = layout.encode(prompt)
+    check_params(network, params, tokens.shape)
+    return tokens
 
 
 def takes_interventions(network: nn.Module) -> bool:

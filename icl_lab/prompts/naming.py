@@ -23,6 +23,12 @@ def sizes(array: Any) -> str:
     return str(tuple(shape)) if shape is not None else type(array).__name__
 
 
+def raised(error: BaseException) -> str:
+    """What a foreign function raised, in one line: ``raised TypeError: ...``."""
+    lines = str(error).splitlines() or [""]
+    return f"raised {type(error).__name__}: {lines[0].rstrip('.')}"
+
+
 def called(function: F, name: str) -> F:
     """The function under this name, which ``repr``, messages and ``identify`` show."""
     function.__name__ = function.__qualname__ = shortened(name)
@@ -32,32 +38,25 @@ def called(function: F, name: str) -> F:
 def named_by_arguments(make: F) -> F:
     """Decorator of what makes learners: they are called as they were made, ``ridge(0.1)``; arrays by their shapes."""
 
-    make = named_options(make)
-
     @functools.wraps(make)
     def made(*args: Any, **options: Any) -> Any:
         words = [_argument(value) for value in args] + [f"{name}={_argument(value)}" for name, value in options.items()]
         return called(make(*args, **options), f"{make.__name__}({', '.join(words)})")
 
+    make = named_options(make)  # made is the function that it names
     return made  # type: ignore[return-value]
 
 
-class _Options:
-    """A function whose options are checked; in all else, as in how a kept training describes it, the function."""
+def named_options(make: F) -> F:
+    """Decorator of what is called with options: one that it does not have is refused with one that it has.
 
-    def __init__(self, make: Callable[..., Any]):
-        functools.update_wrapper(self, make)
+    What it makes computes as the function does, and says so (``only_checks``) where a call is described.
+    """
+    known = inspect.signature(make).parameters
+    by_place = [name for name, parameter in known.items() if parameter.kind is not parameter.KEYWORD_ONLY]
 
-    def __repr__(self) -> str:
-        return repr(self.__wrapped__)  # type: ignore[attr-defined]
-
-    def __reduce__(self) -> str:  # pickled by its name, as a function is
-        return self.__qualname__  # type: ignore[attr-defined]
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        make: Any = self.__wrapped__  # type: ignore[attr-defined]
-        known = inspect.signature(make).parameters
-        by_place = [name for name, parameter in known.items() if parameter.kind is not parameter.KEYWORD_ONLY]
+    @functools.wraps(make)
+    def made(*args: Any, **options: Any) -> Any:
         for name in options:
             if name not in known:
                 raise TypeError(f"{make.__name__}() has no option {name!r}; {alike(name, list(known))}")
@@ -66,10 +65,8 @@ class _Options:
             raise TypeError(f"{make.__name__}() got {len(args)} arguments without a name; allowed is ({names})")
         return make(*args, **options)
 
-
-def named_options(make: F) -> F:
-    """Decorator of what is called with options: one that it does not have is refused with one that it has."""
-    return _Options(make)  # type: ignore[return-value]
+    made.only_checks = True  # type: ignore[attr-defined]
+    return made  # type: ignore[return-value]
 
 
 def alike(name: str, known: Sequence[str]) -> str:

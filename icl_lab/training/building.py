@@ -12,6 +12,7 @@ from icl_lab.prompts import Prompt, Sample, Sampler
 from icl_lab.prompts.layouts import Layout
 from icl_lab.prompts.prompt import check_sampler
 from icl_lab.prompts.tracing import whole
+from icl_lab.training.measuring import asked
 from icl_lab.training.model import Model, check_collections, in_dtype, model_of
 
 
@@ -56,7 +57,8 @@ def zero_prompt(
     first = jax.tree.map(
         lambda leaf: jnp.asarray(jax.device_get(leaf)[0]), settings
     )  # cut on the host: compiles nothing
-    first = first if schedule is None else schedule(first, jnp.int32(0))
+    if schedule is not None:
+        first = asked("schedule", "(setting, step) -> setting", schedule)(first, jnp.int32(0))
     try:
         drawn = check(name, tasks_of(first), batch)
     except TypeError as error:

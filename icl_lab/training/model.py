@@ -111,6 +111,8 @@ def in_dtype(model: Model, dtype: Any) -> Model:
         kind = None
     if kind is None or not jnp.issubdtype(kind, jnp.floating):
         raise ValueError(f"dtype must be a type of real numbers, as jax.numpy.bfloat16, got {dtype!r}")
+    if jax.dtypes.canonicalize_dtype(kind) != kind:
+        raise ValueError(f"dtype={kind} is float32 here: JAX_ENABLE_X64 is off (jax_enable_x64); allowed is on")
 
     def predict(params: dict, prompts: Prompt) -> Array:
         of_kind = lambda leaf: leaf.astype(kind) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf  # noqa: E731

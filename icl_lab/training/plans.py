@@ -15,13 +15,14 @@ from icl_lab.compare import compare_batches
 from icl_lab.compare.objectives import Objective
 from icl_lab.prompts import BatchLearner, Sample, Sampler
 from icl_lab.prompts.layouts import Layout
+from icl_lab.prompts.naming import sizes
 from icl_lab.prompts.prompt import ShapeError, check_sampler, check_shapes
-from icl_lab.prompts.tracing import check_number, check_seed, check_sizes, whole
+from icl_lab.prompts.tracing import check_seed, check_sizes, whole
 from icl_lab.training.building import built, of_setting, zero_prompt
-from icl_lab.training.fitting import Fit, Metrics, Tree, fit
-from icl_lab.training.measuring import check_references, each_once, of_batches
+from icl_lab.training.fitting import Fit, Member, Metrics, Tree, check_keys, fit, member
+from icl_lab.training.measuring import asked, check_extra, check_learners, each_once, of_batches
 from icl_lab.training.model import Model
-from icl_lab.training.optimizers import Optimizer
+from icl_lab.training.optimizers import Optimizer, check_rate
 from icl_lab.training.prefixes import every_prefix
 from icl_lab.training.starts import from_parameters
 
@@ -63,6 +64,14 @@ class Training:
         names = ("measure", "measure_every", "members_at_once", "schedule", "measure_schedule", "until")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
         return by(self.init, self.loss, self.optimizer, self.keys, self.settings, steps=self.steps, **given, **options)
+
+    def traceable(self) -> Member:
+        """What ``fit`` does with one member, as functions that trace what they call once, however often they are used.
+
+        The same object has to be used: another call makes others.
+        """
+        plain = member(self.init, self.loss, self.optimizer, self.measure, self.schedule, self.measure_schedule)
+        return Member(*(jax.jit(function, inline=True) for function in plain))
 
 
 def squared_error(predictions: Array, samples: Sample) -> Array:
@@ -118,7 +127,8 @@ def training(
       steps: training steps.
       batch: tasks in a step.
       learning_rate: of Adam after a clip of the global norm of the gradient at 10, the default optimizer; a number, or
-        a schedule ``step -> rate``; 1e-3 where none is given.
+        a schedule ``step -> rate``, whose argument beside ``settings`` must be named ``step`` or ``count``; 1e-3 where
+        none is given.
       optimizer: another one, or ``setting -> optimizer``.
       layout: how prompts become tokens; None means joint tokens. A ``Model`` brings its own.
       seed: of all draws, from 0, where none is given, to 2^32 - 1.
@@ -160,17 +170,26 @@ def training(
         raise ValueError(f"keys are given in place of members ({members}) and seed ({seed}), not beside them")
     members, seed = 10 if members is None else members, check_seed(0 if seed is None else seed)
     members, steps, batch, eval_tasks = check_sizes(members=members, steps=steps, batch=batch, eval_tasks=eval_tasks)
-    check_references(references)
+    if references is not None:
+        check_learners(references)
+    if not isinstance(measured, bool):
+        raise ValueError(f"measured must be True or False, got {measured!r}")
     if optimizer is not None and learning_rate is not None:
         raise ValueError(f"learning_rate={learning_rate} is of the default optimizer; an optimizer has its own")
     rate = LEARNING_RATE if learning_rate is None else learning_rate
-    _check_rate(rate)
-    if any(np.ndim(leaf) < 1 for leaf in jax.tree.leaves(settings)):
+    check_rate(rate, settings)
+    if any(
+        np.ndim(leaf) < 1 or getattr(leaf, "dtype", np.dtype(object)).kind in "USO"
+        for leaf in jax.tree.leaves(settings)
+    ):
         raise ValueError("settings must be arrays with a leading axis of members (jnp.array([0.0, 0.5]), not a list)")
-    if keys is None:
+    if keys is not None:
+        check_keys(keys)
+    else:
         keys = jax.random.split(jax.random.key(seed), members)
-    for name, function in {"until": until, "schedule": schedule, "extra": extra, "variants": variants}.items():
-        if function is not None and not callable(function):
+    functions = {"until": until, "schedule": schedule, "extra": extra, "variants": variants}
+    for name, function in {"objective": objective, **{k: v for k, v in functions.items() if v is not None}}.items():
+        if not callable(function):
             raise ValueError(f"{name} must be a function, got {function!r}")
     if schedule is not None and settings is None and training_sampler is None:
         raise ValueError(
@@ -185,10 +204,14 @@ def training(
     optimizer = optimizer or optax.chain(optax.clip_by_global_norm(10.0), optax.adam(rate))
     of_values = objective in (squared_error, every_prefix)  # by any other loss numbers may be logits
 
+    losses_of = asked("objective", "(predictions, samples) -> (B,) losses", objective)
+    variants_of = asked("variants", "params -> {name: learner of B prompts}", variants or (lambda params: {}))
+    extra_of = asked("extra", "(params, samples) -> {name: array}", extra or (lambda params, samples: {}))
+
     def mean_loss(learner: BatchLearner, samples: Sample) -> Array:
-        losses = objective(learner(samples.prompt), samples)
-        if losses.shape != samples.prompt.x.shape[:1]:
-            raise ValueError(f"objective must give one loss a task, {samples.prompt.x.shape[:1]}; got {losses.shape}")
+        losses = losses_of(learner(samples.prompt), samples)
+        if getattr(losses, "shape", None) != (tasks := samples.prompt.x.shape[:1]):
+            raise ValueError(f"objective must give one loss a task, {tasks}; got {sizes(losses)}")
         return losses.mean()
 
     def loss(params: dict, key: Array, setting: Any) -> Array:
@@ -203,9 +226,10 @@ def training(
                 compared = compare_batches(model.learner(params), reference, samples)
                 metrics += [{f"{name}_{metric}": value} for metric, value in compared.items()]
             metrics += [{f"{name}_loss": mean_loss(reference, samples)}]
-        for name, given in (variants(params) if variants else {}).items():
+        check_learners(learners := variants_of(params), "variants")
+        for name, given in learners.items():
             metrics += [{f"{name}_loss": mean_loss(of_batches(f"variants: {name!r}", given), samples)}]
-        return each_once([*metrics, extra(params, samples) if extra is not None else {}])
+        return each_once([*metrics, check_extra(extra_of(params, samples))])
 
     planned = Training(
         lambda key, _: model.init(key),
@@ -217,7 +241,7 @@ def training(
         measure_every=_about_twentieth(steps) if measure_every is None else whole("measure_every", measure_every),
         measure=measure if measured else None,
         members_at_once=members_at_once(batch, model.layers),
-        schedule=schedule,
+        schedule=schedule and asked("schedule", "(setting, step) -> setting", schedule),
         until=until,
         learner=model.learner,
         sampler=tasks_of,
@@ -233,14 +257,6 @@ def members_at_once(batch: int, layers: int) -> int | None:
     """
     tasks = 8192 if layers <= 2 else 1024
     return max(1, tasks // batch) if jax.default_backend() == "cpu" else None
-
-
-def _check_rate(rate: Any) -> None:
-    """Raises ValueError for a learning rate that is neither a number above 0 nor a schedule."""
-    if not callable(rate):
-        check_number("learning_rate", rate, above=0, scalar=True)
-    elif (output := jax.eval_shape(rate, jax.ShapeDtypeStruct((), jnp.int32))).shape:
-        raise ValueError(f"learning_rate must give one number for a step, got an array {output.shape}")
 
 
 def _about_twentieth(steps: int) -> int:

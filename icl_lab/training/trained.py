@@ -1,6 +1,7 @@
 """The front door: members of a network trained on a sampler in one call."""
 
 import contextlib
+import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -22,7 +23,8 @@ from icl_lab.training import progress as progress_of
 from icl_lab.training import shown
 from icl_lab.training.alone import PROMPTS, check_alone
 from icl_lab.training.ensembles import member_mesh
-from icl_lab.training.fitting import Fit, Resume
+from icl_lab.training.fitting import Fit, Member, Resume
+from icl_lab.training.measuring import asked
 from icl_lab.training.model import Model
 from icl_lab.training.plans import Training, squared_error, training
 from icl_lab.training.prefixes import every_prefix
@@ -47,6 +49,19 @@ class Trained(NamedTuple):
     def _repr_html_(self) -> str:
         return notebook.text(repr(self)) + notebook.table(shown.last(self.fit)) + notebook.picture(self.plot())
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            "Trained members hold functions, which no pickle keeps: trained.save(folder) and icl_lab.load(folder) keep "
+            "them, and trained.fit is arrays alone"
+        )
+
+    def __copy__(self) -> "Trained":
+        return type(self)(*self)
+
+    def __deepcopy__(self, memo: dict) -> "Trained":
+        fields: Any = copy.deepcopy(tuple(self), memo)
+        return type(self)(*fields)
+
     def table(self) -> Iterator[dict[str, Any]]:
         """One row for every measured number: ``quantity``, ``member``, ``step``, ``value``; pandas takes them."""
         return shown.rows(self.fit)
@@ -69,7 +84,7 @@ class Trained(NamedTuple):
           IndexError: if there is no such member.
         """
         members = self.fit.diverged_at.size
-        if not isinstance(member, int | np.integer) or not 0 <= member < members:
+        if isinstance(member, bool) or not isinstance(member, int | np.integer) or not 0 <= member < members:
             raise IndexError(f"there is no member {member}; allowed is 0 to {members - 1}")
         return jax.tree.map(lambda leaf: leaf[member], self.fit.params)
 
@@ -86,7 +101,12 @@ class Trained(NamedTuple):
         return [self.learner(member) for member in range(self.fit.diverged_at.size)]
 
     def over_members(self, function: Callable[[BatchLearner], Any]) -> Any:
-        """What a function finds of every member, a learner of B prompts, in one program: pytrees of arrays (M, ...)."""
+        """What a function finds of every member, a learner of B prompts, in one program: pytrees of arrays (M, ...).
+
+        Raises:
+          ValueError: for what is no function of a learner that can be compiled.
+        """
+        function = asked("function", "learner of B prompts -> pytree of arrays", function)
         name = f"a member of {self.model.name}"
         return jax.jit(jax.vmap(lambda params: function(self._learner(params, name))))(self.fit.params)
 
@@ -178,11 +198,13 @@ def carried_out(
     progress: bool = True,
     resume: Resume | None = None,
     mesh: Mesh | None = None,
+    functions: Member | None = None,
 ) -> Trained:
-    """Carries out what ``training(**call)`` planned; ``resume`` and ``mesh`` are those of ``fit``."""
+    """Carries out what ``training(**call)`` planned; ``resume``, ``mesh`` and ``functions`` are those of ``fit``."""
     assert planned.model is not None, "a training with a loss of its own is no Trained"
     with progress_of.shown(planned.steps) if progress else contextlib.nullcontext() as watch:
-        return Trained(planned.model, planned.carried_out(watch=watch, resume=resume, mesh=mesh), call)
+        fitted = planned.carried_out(watch=watch, resume=resume, mesh=mesh, functions=functions)
+        return Trained(planned.model, fitted, call)
 
 
 def check_options(options: Mapping[str, Any], train: Callable[..., Any]) -> None:
