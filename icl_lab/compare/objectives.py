@@ -37,8 +37,8 @@ def losses_by(objective: Objective, predictions: Array, samples: Sample) -> Arra
     return losses
 
 
-def takes_prefixes(objective: Objective, predictions: Array, samples: Sample) -> bool:
-    """Whether an objective takes predictions (B, N + 1, ...) from every prefix, as ``every_prefix`` does."""
+def takes(objective: Objective, predictions: Array, samples: Sample) -> bool:
+    """Whether an objective gives a loss a task for predictions of this shape."""
     try:
         jax.eval_shape(lambda *given: losses_by(objective, *given), predictions, samples)
     except (ValueError, TypeError, LookupError):
@@ -86,6 +86,7 @@ def check_average(whole: Any, parts: Any, present: Any) -> None:
     """
     if any(map(is_traced, (whole, parts, present))):
         return
+    whole, parts, present = map(np.asarray, (whole, parts, present))
     total = np.where(present, parts, 0).sum(-1)
     for expected in (total / np.sum(present, -1), total):
         if np.allclose(whole, expected, rtol=TOLERANCE, atol=1e-6, equal_nan=True):

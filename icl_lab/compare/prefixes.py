@@ -11,7 +11,7 @@ from icl_lab.compare.objectives import (
     check_objective,
     losses_by_prefix,
     objective_of,
-    takes_prefixes,
+    takes,
 )
 from icl_lab.prompts.naming import called
 from icl_lab.prompts.prompt import Learner, Members, Prompt, Sample, ShapeError, all_answers, all_inputs, one_prompt
@@ -120,7 +120,10 @@ def _losses(learner: Learner, samples: Sample, objective: Objective | None) -> t
     if objective is None:
         errors = jax.vmap(_from_every_prefix(learner))(samples.prompt) - jax.vmap(all_answers)(samples)
         return None, 0.5 * jnp.sum(errors**2, axis=2)
+    itself = jax.eval_shape(jax.vmap(learner), samples.prompt).ndim == 3
     predictions = jax.vmap(lambda prompt: _at_every_prefix(learner, prompt))(samples.prompt)
-    together = takes_prefixes(objective, predictions, samples)
+    together = takes(objective, predictions, samples)
+    if not itself:  # an objective that takes both is asked with what the learner predicts
+        together = together and not takes(objective, predictions[:, -1], samples)
     parts = losses_by_prefix(objective, predictions, samples, together=together)
     return (objective(predictions, samples) if together else None), parts

@@ -24,6 +24,8 @@ TRACING = ("icl-lab", "jax", "jaxlib", "flax", "optax")
 """Packages whose releases may write one training as different programs."""
 ON_THE_HOST = ("until", "measure_every", "name", "keep", "keep_dtype")
 """Roots of plain values of which programs know nothing."""
+NOT_DESCRIBED = ("as ", "unknown (", "object()")
+"""Beginnings of words for what stands at another place, or nowhere."""
 GRADIENT = "gradient of the loss"
 log = logging.getLogger("icl_lab")
 
@@ -62,7 +64,7 @@ def computed(planned: Training, functions: Member) -> dict[str, Any]:
         GRADIENT: program(functions.step, state, key, setting),
         "measurement": program(functions.observe, state, key, setting),
     }
-    foreign = {part: operations[0] for part, (_, operations) in programs.items() if operations}
+    foreign = {part.removeprefix("gradient of the "): names[0] for part, (_, names) in programs.items() if names}
     outputs = {part: tree for part, (tree, _) in programs.items()}
     begun, (_, loss) = outputs["initial weights"], outputs[GRADIENT]
     outputs |= {"initial weights": begun.params, "optimizer": (begun.opt_state, outputs["optimizer"]), "loss": loss}
@@ -95,7 +97,7 @@ def incomparable(there: Run, here: Run) -> str:
     """Why what two trainings compute cannot be compared, in words; empty: it can."""
     if not there.get("computed"):
         release, current = (there.get("versions") or {}).get("icl-lab", "before 0.3"), here["versions"]["icl-lab"]
-        return f"kept by icl_lab {release} (here {current}), which did not write down what functions compute"
+        return f"kept by icl_lab {release} (here {current}), without digests of its programs"
     before, now = (
         {package: run["versions"].get(package) for package in TRACING} | {"back end": run["computed"]["backend"]}
         for run in (there, here)
@@ -157,23 +159,33 @@ def difference_of_models(record: Record, model: Model, described: Mapping[str, A
         return "a network that predicts otherwise"
     if "network" in roots:
         reason = reason or "it calls Python"
-        log.warning("whether network= predicts as what was trained cannot be seen (%s); its plain values do", reason)
+        words = "whether the network predicts as what was trained cannot be seen (%s); its plain values are the same"
+        log.warning(words, reason)
     return ""
 
 
 def _plain_difference(there: Mapping[str, Any], here: Mapping[str, Any], releases: bool) -> str:
-    """The places whose plain values differ, with both, in words; of two ``releases`` those that tell trainings apart.
-
-    There it does not count what only one of them says of a function or an object that both have, nor code that two
-    releases of Python have compiled.
-    """
-
-    def tells(place: str) -> bool:
-        if place in there and place in here:
-            one, other = (re.fullmatch(r"(.*) \((.*), code .*\)", str(config[place])) for config in (there, here))
-            return not (one and other and one[1] == other[1] and one[2] != other[2])
-        above = place.rpartition("/")[0]
-        return not (above in there and above in here)
-
-    places = [place for place in {**there, **here} if not releases or tells(place)]
+    """The places whose plain values differ, with both, in words; of two ``releases`` those that tell them apart."""
+    places = [place for place in {**there, **here} if not releases or _tells(place, there, here)]
     return changed(*({place: config.get(place) for place in places} for config in (there, here)))
+
+
+def _tells(place: str, there: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
+    """Whether other plain values at a place tell trainings apart that two releases have described.
+
+    Code that two releases of Python have compiled does not, nor a value that one of them does not describe, nor a part
+    that only one of them names of a function or an object. A member of a dict or a list does.
+    """
+    words = [str(config[place]) for config in (there, here) if place in config]
+    if any(word.startswith(NOT_DESCRIBED) for word in words):
+        return False
+    if len(words) == 2:
+        one, other = (re.fullmatch(r"(.*) \((.*), code .*\)", word) for word in words)
+        return not (one and other and one[1] == other[1] and one[2] != other[2])
+    fewer = here if place in there else there
+    while place := place.rpartition("/")[0]:
+        if place in there or place in here:
+            return False
+        if any(other.startswith(f"{place}/") for other in fewer):
+            break
+    return True

@@ -79,7 +79,11 @@ def configuration(
     given["attention"] = foreign_attentions(given["network"])
     del given["steps"]
     description, unknown = described(given)
-    problems = [f"{part} calls Python ({operation})" for part, operation in foreign.items() if part != "measurement"]
+    problems = [
+        f"{part} contains {operation}, whose value a Python function decides"
+        for part, operation in foreign.items()
+        if part != "measurement"
+    ]
     problems += [f"{place} is {description[place]}" for place in unknown if foreign or place.split("/")[0] == "until"]
     if problems and not name:
         raise ValueError(

@@ -53,16 +53,16 @@ def train(
     call returns what was kept, and one with more ``steps`` goes on from it. The folder is read by ``load`` (as
     ``Trained``) and by ``load_run`` (as any run).
 
-    Whether a call is the same is decided by the values of all arguments. Functions are compared by their compiled code
-    and by every value that they read: closures, defaults, globals, and so on in what they call
-    (``lab.recognised.described``; the result is in ``config.json``).
+    Whether a call is the same is decided by what it computes (``lab.computed``): a digest of its programs, with all
+    constants, keys and settings, wherever values are hidden. ``until`` is compared by its compiled code and the values
+    that it reads. ``config.json`` has these plain values of all arguments, by which a refusal names what differs.
 
     Args:
       network: a ``Transformer`` or another module that ``models.learner`` takes, or a ``Model``.
       sampler: the task distribution, ``(key, batch) -> Sample``; with ``settings``, ``setting -> sampler``.
       folder: where the training is kept; None keeps nothing.
-      name: stands, in the comparison of calls, for values that cannot be compared (a generator of random numbers, an
-        object of a compiled library): change it whenever they change.
+      name: stands, in the comparison of calls, for what cannot be compared (a program that calls Python for a value, as
+        by ``jax.pure_callback``; a generator of random numbers in ``until``): change it whenever that changes.
       overwrite: trains again, whatever the folder holds.
       checkpoint_seconds: between two checkpoints, which are made between two measurements.
       keep: of about so many measurements, evenly spaced, the last among them, the folder keeps the parameters of all
@@ -80,14 +80,16 @@ def train(
 
     Warns:
       RuntimeWarning: naming the members whose loss or gradient was not finite; they are stopped before that step
-        (``fit.diverged_at``).
+        (``fit.diverged_at``). The log says where a finished training by other versions is returned, which only its
+        plain values show to be the same.
 
     Raises:
       TypeError: for an option that ``training`` does not have.
       ValueError: as ``training``; where ``fit`` refuses the optimizer; without a folder for what belongs to one; and
         for values that cannot be compared and no ``name``.
       RecordError: where the folder holds another training, naming what differs, or one of more steps, or files and no
-        training; or where another process is at work in it.
+        training; or an unfinished one by other versions of JAX, Flax, optax or icl_lab or another back end; or where
+        another process is at work in it.
       OSError: where the folder cannot be written.
     """
     trained.check_options(options, train)
@@ -260,8 +262,6 @@ def _found(folder: Path, run: own_comparison.Run, steps: int) -> Record | None:
             problem = f"cannot go on from {finished} to {steps} steps: it was {apart}"
             raise RecordError(f"{folder} {problem}; allowed is start=icl_lab.load(folder), elsewhere")
         if apart:
-            words = (
-                "%s holds a finished training %s; only its plain values are known to be the same, not what functions "
-            )
-            log.warning(words + "compute; overwrite=True does it again", folder, apart)
+            words = "its plain values are the same, what it computes was not compared; overwrite=True does it again"
+            log.warning("%s holds a finished training %s; %s", folder, apart, words)
     return record

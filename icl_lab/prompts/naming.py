@@ -38,18 +38,20 @@ def called(function: F, name: str) -> F:
 def named_by_arguments(make: F) -> F:
     """Decorator of what makes learners: they are called as they were made, ``ridge(0.1)``; arrays by their shapes."""
 
-    make = named_options(make)
-
     @functools.wraps(make)
     def made(*args: Any, **options: Any) -> Any:
         words = [_argument(value) for value in args] + [f"{name}={_argument(value)}" for name, value in options.items()]
         return called(make(*args, **options), f"{make.__name__}({', '.join(words)})")
 
+    make = named_options(make)  # made is the function that it names
     return made  # type: ignore[return-value]
 
 
 def named_options(make: F) -> F:
-    """Decorator of what is called with options: one that it does not have is refused with one that it has."""
+    """Decorator of what is called with options: one that it does not have is refused with one that it has.
+
+    What it makes computes as the function does, and says so (``only_checks``) where a call is described.
+    """
     known = inspect.signature(make).parameters
     by_place = [name for name, parameter in known.items() if parameter.kind is not parameter.KEYWORD_ONLY]
 
@@ -63,6 +65,7 @@ def named_options(make: F) -> F:
             raise TypeError(f"{make.__name__}() got {len(args)} arguments without a name; allowed is ({names})")
         return make(*args, **options)
 
+    made.only_checks = True  # type: ignore[attr-defined]
     return made  # type: ignore[return-value]
 
 

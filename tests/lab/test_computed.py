@@ -110,7 +110,7 @@ def scaled_network(scale):
 
 
 def inside_jit(table):
-    return times(jax.jit(lambda target: target * table[2000]))
+    return times(jax.jit(lambda target: target * jnp.sum(table)))
 
 
 def with_jvp(slope):
@@ -122,12 +122,19 @@ def with_jvp(slope):
     return {"objective": lambda predictions, samples: squared_error(same(predictions), samples)}
 
 
-def with_vjp(slope):
+def same_with(slope):
+    """The same number, with another slope."""
+
     @jax.custom_vjp
     def same(x):
         return x
 
     same.defvjp(lambda x: (x, None), lambda _, gradient: (slope * gradient,))
+    return same
+
+
+def with_vjp(slope):
+    same = same_with(slope)
     return {"objective": lambda predictions, samples: squared_error(same(predictions), samples)}
 
 
@@ -195,6 +202,11 @@ DIFFERENT = {  # two trainings, and the parts that differ
     ),
     "slots": (lambda: times(Slots(1.0)), lambda: times(Slots(2.0)), "loss, measurement"),
     "flags of absl": (lambda: flagged(1.0), lambda: flagged(2.0), "loss, measurement"),
+    "outputs of an inner program": (
+        lambda: times(lambda target: jax.jit(lambda x: (jnp.sin(x), jnp.cos(x)))(target)[0]),
+        lambda: times(lambda target: jax.jit(lambda x: (jnp.sin(x), jnp.cos(x)))(target)[1]),
+        "loss, measurement",
+    ),
     "an array inside a jitted function": (
         lambda: inside_jit(TABLE), lambda: inside_jit(edited(2000)), "loss, measurement",
     ),
@@ -259,8 +271,7 @@ def reporting(words):
         if words:
             jax.debug.print(words + " {}", target.sum())
             jax.debug.callback(lambda: None)
-            jax.jit(lambda x: jax.debug.print("{}", x))(target)
-        return 3.0 * target
+        return jax.jit(lambda x: (words and jax.debug.print("{}", x), 3.0 * x)[1])(target)
 
     return times(scale)
 
@@ -364,4 +375,9 @@ def test_another_process_hash_seed_and_folder_say_the_same(tmp_path):
 def test_operations_that_cannot_be_compared_are_named(function, operation):
     like = jax.ShapeDtypeStruct((3,), jnp.float32)
     assert computed.program(jax.jit(function), like)[1] == [operation]
-    assert computed.program(jax.jit(lambda x: jnp.sin(x)), like)[1] == []
+
+
+def test_rules_that_a_program_does_not_use_are_no_hindrance():
+    like = jax.ShapeDtypeStruct((3,), jnp.float32)
+    for function in (jax.nn.relu, same_with(1.0), jax.checkpoint(jnp.sin)):
+        assert computed.program(jax.jit(function), like)[1] == []
