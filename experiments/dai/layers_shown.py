@@ -12,7 +12,7 @@ from experiments.dai.analysis import present_mean
 from experiments.dai.by_encoding import Values, claims_by_encoding, learned, of_encoding, of_networks
 from experiments.dai.common import encodings
 from experiments.dai.layers import NOISE, SIMILARITY
-from experiments.panels import described
+from experiments.panels import ABOVE
 from icl_lab.claims import FAILS
 from icl_lab.lab import Record, claims_of
 from icl_lab.lab.meanings import explain
@@ -147,7 +147,9 @@ def _layers(record: Record, encoding: str) -> Figure:
             top.axhline(0, color="0.7", linewidth=0.6)
             bottom.axhline(0, color="0.7", linewidth=0.6)
         top.set(title=f"{title}, one network", ylabel=title)
-        described(bottom, 1, title=f"{title}, {passed.sum()} networks", ylabel=title)
+        bottom.set(title=f"{title}, {passed.sum()} networks", ylabel=title)
+        if passed.any():
+            bottom.legend(ncols=1, **ABOVE)
     return figure
 
 
