@@ -70,7 +70,7 @@ def traced(network: nn.Module, params: dict, layout: Layout | None = None) -> Ca
         raise ValueError(f"params must be the pytree of network.init, a dict; got {type(params).__name__}")
 
     def run(prompt: Prompt, intervention: Intervention | None = None, step: ArrayLike = 0) -> tuple[Array, Trace]:
-        tokens, extra = _tokens(network, params, layout, prompt), told(network, layout, prompt)
+        extra, tokens = told(network, layout, prompt), _tokens(network, params, layout, prompt)
         if takes_interventions(network):
             outputs = network.apply(params, tokens, intervention, step, **extra)
         else:
