@@ -42,6 +42,7 @@ class Row:
     dots: Dots | None
     place: Place | None
     published: str  # the value that the paper prints, and where
+    beside: str
     falsified_by: str
     identity: bool  # shown, and not counted
 
@@ -173,6 +174,7 @@ def _row(row: Mapping[str, Any], record: Record, claim: Claim | None, at_lab: Ma
         verdict=row["verdict"],
         why=_why(row),
         control="" if row["control"] is None else numbers.plain(row["control"]),
+        beside=_beside(row, claim),
         elsewhere=elsewhere,
         dots=dots(row, _members(row, record, claim)),
         place=on_common_axis(row),
@@ -180,6 +182,12 @@ def _row(row: Mapping[str, Any], record: Record, claim: Claim | None, at_lab: Ma
         falsified_by=claim.falsified_by if claim else "",
         identity=is_identity(row),
     )
+
+
+def _beside(row: Mapping[str, Any], claim: Claim | None) -> str:
+    """What is shown for comparison, with the reason why it is no control."""
+    value = row.get("beside")
+    return f"{numbers.plain(value)}, {claim.beside.reason}" if value is not None and claim and claim.beside else ""
 
 
 def _published(claim: Claim | None) -> str:

@@ -45,8 +45,7 @@ def learner(network: nn.Module, params: dict, layout: Layout | None = None) -> L
     layout = check_layout(layout)
 
     def predict(prompt: Prompt) -> Array:  # looks at nothing inside, so it may be inside nn.remat
-        tokens = _tokens(network, params, layout, prompt)
-        told(network, layout, prompt)
+        tokens, _ = _tokens(network, params, layout, prompt)
         outputs, attends = attending(lambda: cast(Array, network.apply(params, tokens)))
         if not attends:
             raise ValueError(NO_TRACE.format(type(network).__name__))
@@ -70,7 +69,7 @@ def traced(network: nn.Module, params: dict, layout: Layout | None = None) -> Ca
         raise ValueError(f"params must be the pytree of network.init, a dict; got {type(params).__name__}")
 
     def run(prompt: Prompt, intervention: Intervention | None = None, step: ArrayLike = 0) -> tuple[Array, Trace]:
-        tokens, extra = _tokens(network, params, layout, prompt), told(network, layout, prompt)
+        tokens, extra = _tokens(network, params, layout, prompt)
         if takes_interventions(network):
             outputs = network.apply(params, tokens, intervention, step, **extra)
         else:
@@ -83,11 +82,11 @@ def traced(network: nn.Module, params: dict, layout: Layout | None = None) -> Ca
     return run
 
 
-def _tokens(network: nn.Module, params: dict, layout: Layout, prompt: Prompt) -> Array:
-    """The tokens of a prompt, for a network that has these parameters."""
-    tokens = layout.encode(prompt)
+def _tokens(network: nn.Module, params: dict, layout: Layout, prompt: Prompt) -> tuple[Array, dict[str, Any]]:
+    """The tokens of a prompt and what the network must know beside them, for one that has these parameters."""
+    tokens, extra = layout.encode(prompt), told(network, layout, prompt)
     check_params(network, params, tokens.shape)
-    return tokens
+    return tokens, extra
 
 
 def takes_interventions(network: nn.Module) -> bool:
