@@ -8,12 +8,14 @@ VENV := .venv
 STAMP := $(VENV)/.installed
 PY := $(VENV)/bin/python
 LATEST = .venv-latest-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+# Into the environment, whatever a person's variables and settings of pip say (user = true).
+unexport PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT
+PIP_INSTALL := -m pip install --no-user --quiet --disable-pip-version-check
 PUBLIC := $(addprefix icl_lab.,prompts models fast constructions theory solvers compare identify training claims pages \
   lab lab.runs lab.own_record lab.own_training)
 
 .DEFAULT_GOAL := help
-.PHONY: help install reproduce page docs gallery benchmark test test-latest lint lock clean force
+.PHONY: help install reproduce page docs gallery audit benchmark test test-latest lint lock clean force
 
 # A line "target: ... ## text" is an entry of the menu, a line "##@ text" a heading.
 help:
@@ -39,6 +41,9 @@ docs: $(STAMP) ## the reference of every public name, a folder that opens from d
 ##@ Records and speed
 gallery: $(STAMP) ## collect finished lab and paper runs into figures/ and their verdicts into README.md
 	@$(PY) -m experiments.gallery --runs=runs
+
+audit: $(STAMP) ## check ledger, records and texts against each other, with numpy and scipy alone
+	@$(PY) experiments/tools/audit.py
 
 benchmark: $(STAMP) ## time the training steps
 	@$(PY) -m experiments.benchmark

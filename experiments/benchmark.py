@@ -2,7 +2,10 @@
 
 import sys
 
-from experiments.tools.benchmark import main
+from icl_lab import machine
+
+with machine.ours():
+    from experiments.tools.benchmark import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,8 +2,11 @@
 
 import sys
 
-from experiments.tools.gallery import main as main
-from experiments.tools.gallery import start
+from icl_lab import machine
+
+with machine.ours():
+    from experiments.tools.gallery import main as main
+    from experiments.tools.gallery import start
 
 if __name__ == "__main__":
     sys.exit(start())

@@ -2,8 +2,11 @@
 
 import sys
 
-from experiments.tools.join_members import main as main
-from experiments.tools.join_members import start
+from icl_lab import machine
+
+with machine.ours():
+    from experiments.tools.join_members import main as main
+    from experiments.tools.join_members import start
 
 if __name__ == "__main__":
     sys.exit(start())

@@ -1,4 +1,4 @@
-"""What claims of several binaries read off a record: one value a member."""
+"""What claims of several binaries read off a record, one value a member, and when a training has gone far enough."""
 
 import functools
 from collections.abc import Callable
@@ -6,7 +6,9 @@ from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
+from icl_lab.claims import Criterion
 from icl_lab.lab import NotRun, Record
+from icl_lab.lab.quantities import Quantity
 
 Statistic = Callable[[Record], np.ndarray]
 Given = ParamSpec("Given")
@@ -75,3 +77,19 @@ def place_of(record: Record, field: str, value: Any, what: str) -> int:
     if value not in values:
         raise NotRun(what)
     return values.index(value)
+
+
+def change(curves: np.ndarray) -> float:
+    """Relative change of the median member's curve, of (M, R), between the last two fifths of the training."""
+    fifth = curves.shape[1] // 5
+    before, last = (curves[:, at].mean(axis=1) for at in (slice(-2 * fifth, -fifth), slice(-fifth, None)))
+    return float(abs(np.median(last / before) - 1))
+
+
+def settled(*curves: Quantity) -> Criterion:
+    """The median member's curves (M, R) change by less than 2 % between the last two fifths of the training."""
+    what = " and ".join(one.name.format(**one.bound) for one in curves)
+    return Criterion(
+        f"{what} changes by less than 2 % between the last two fifths of the training",
+        lambda record: max(change(one(record)) for one in curves) < 0.02,
+    )

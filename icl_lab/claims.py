@@ -5,13 +5,15 @@ from icl_lab.lab.claims import (
     HOLDS,
     NOT_REACHED,
     NOT_RESOLVED,
+    Beside,
     Claim,
     Criterion,
     NotRun,
     Quick,
     claims_of,
-    judge,
 )
+from icl_lab.lab.judging import judge
+from icl_lab.lab.manifest import digest, manifest
 
-__all__ = ["FAILS", "HOLDS", "NOT_REACHED", "NOT_RESOLVED", "Claim", "Criterion", "NotRun", "Quick"]
-__all__ += ["claims_of", "judge"]
+__all__ = ["FAILS", "HOLDS", "NOT_REACHED", "NOT_RESOLVED", "Beside", "Claim", "Criterion", "NotRun", "Quick"]
+__all__ += ["claims_of", "digest", "judge", "manifest"]

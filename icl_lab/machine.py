@@ -33,14 +33,16 @@ def speaking() -> Iterator[None]:
     """Around a program that prints: a ``?`` stands for what the locale cannot write.
 
     Raises:
-      SystemExit: with status ``UNREAD``, where nobody reads on (``| head -1``).
+      SystemExit: with status ``UNREAD``, where nobody reads on (``| head -1``); with a sentence, where other
+        ``experiments`` than ours are imported and do not fit.
     """
     streams = [stream for stream in (sys.stdout, sys.stderr) if isinstance(stream, io.TextIOWrapper)]
     for stream in streams:
         if stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="replace")
     try:
-        yield
+        with ours():
+            yield
         for stream in streams:
             stream.flush()
     except BrokenPipeError:
@@ -52,6 +54,31 @@ def speaking() -> Iterator[None]:
         for number, _ in broken:
             os.dup2(os.open(os.devnull, os.O_WRONLY), number)  # for what Python still flushes at its end
         raise SystemExit(UNREAD) from None
+
+
+@contextlib.contextmanager
+def ours() -> Iterator[None]:
+    """Around what imports ``experiments``: where that fails because of others of this name, SystemExit says so."""
+    try:
+        yield
+    except ImportError as error:
+        if message := in_the_way():
+            raise SystemExit(f"error: {error}; {message}") from error
+        raise
+
+
+def path(given: str | os.PathLike[str], name: str = "folder") -> Path:
+    """A path as Python takes it, in which ``~`` is the user's folder, as in a shell.
+
+    Raises:
+      ValueError: for what is no path.
+    """
+    if not isinstance(given, str | os.PathLike) or "\0" in str(given) or not str(given):
+        raise ValueError(f"{name} must be a path, got {given!r}")
+    try:
+        return Path(given).expanduser()
+    except RuntimeError as error:  # of a user that there is not
+        raise ValueError(f"{name} must be a path, got {given!r} ({error})") from error
 
 
 def cores() -> int:

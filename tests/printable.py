@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from icl_lab.lab.layout import WIDTHS, covers, dashes, finish, panels_of
+from icl_lab.lab.meanings import unexplained
 
 LEAST_SIZE = 7.0
 """Of a letter, in points."""
@@ -22,6 +23,7 @@ def faults(figure: Figure) -> list[str]:
     found += [f"has letters of {size:g} pt in {text!r}" for text, size in _texts(figure) if size < LEAST_SIZE]
     if any(axes.get_gridspec().ncols > max(WIDTHS) for axes in panels_of(figure) if axes.get_subplotspec()):
         found.append("has more than three panels in a row")
+    found += [f"nothing says what the {silent} are" for silent in unexplained(figure)]
     panels = panels_of(figure)
     found += ["has a panel without a title"] * any(
         len(panels) > 1 and not axes.get_title(loc="left").partition(";$")[2] for axes in panels

@@ -1,9 +1,6 @@
 """The smoke run of a binary, made once for all tests and all workers of pytest (fixture ``smoke_run``)."""
 
-import builtins
-import contextlib
 import fcntl
-import importlib
 import pickle
 import sys
 from pathlib import Path
@@ -13,11 +10,10 @@ from unittest import mock
 from accelerators import lowering
 
 from experiments.binaries import discover
-from icl_lab.lab import Session, imports, provenance, style
+from icl_lab.lab import Session, style
 from icl_lab.lab.execution import execute
 from icl_lab.lab.experiment import Experiment
-
-TEXTS = imports.texts(provenance.HOME)
+from icl_lab.lab.meanings import unexplained
 
 
 class SmokeRun(NamedTuple):
@@ -27,36 +23,17 @@ class SmokeRun(NamedTuple):
     ledger: list[dict]
     figures: list[Path]  # see ``sketched``
     unwanted: list[set[str]]  # of each training, what its programs hold that accelerators must not be given
-    asked: set[str]  # modules of the laboratory that were imported, or asked for again, while it ran
 
 
 def sketched(figure, path: Path, caption: str, **_) -> list[Path]:
     """Stands for ``style.save``: every figure is laid out and drawn, in few pixels; test_style.py tests its files."""
     style.finish(figure)
+    assert unexplained(figure) == []
     figure.savefig(path.with_suffix(".png"), dpi=30)
     return [path.with_suffix(".png")]
 
 
-@contextlib.contextmanager
-def noticing(asked: set[str]):
-    """Inside, names that are imported from the laboratory are put into ``asked``, those too that other tests loaded."""
-    statement, called, before = builtins.__import__, importlib.import_module, set(sys.modules)
-
-    def noticed(name, globals=None, locals=None, fromlist=(), level=0):
-        asked.update([name, *(f"{name}.{one}" for one in fromlist or ())])
-        return statement(name, globals, locals, fromlist, level)
-
-    def calls(name, package=None):
-        asked.add(name)
-        return called(name, package)
-
-    with mock.patch.object(builtins, "__import__", noticed), mock.patch.object(importlib, "import_module", calls):
-        yield
-    asked.update(sys.modules.keys() - before)
-    asked.intersection_update(TEXTS)
-
-
-def seeing_nothing(carried_out, asked: set[str]):
+def seeing_nothing(carried_out):
     """``Experiment.carried_out`` while what the binary shows cannot be imported: what runs must not need it."""
 
     def alone(experiment, config, fits):
@@ -64,8 +41,7 @@ def seeing_nothing(carried_out, asked: set[str]):
         before = {shown: sys.modules[shown]} if shown in sys.modules else {}
         sys.modules[shown] = None
         try:
-            with noticing(asked):
-                return carried_out(experiment, config, fits)
+            return carried_out(experiment, config, fits)
         finally:
             del sys.modules[shown]
             sys.modules.update(before)
@@ -80,12 +56,10 @@ def made(root: Path, name: str) -> SmokeRun:
     with open(root / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not told.exists():
-            binary, unwanted, asked = discover()[name], [], set()
-            with noticing(asked):
-                binary.trainings(binary.presets["smoke"])
+            binary, unwanted = discover()[name], []
             lowered = mock.patch.object(Session, "fit", lowering(Session.fit, unwanted))
-            alone = mock.patch.object(Experiment, "carried_out", seeing_nothing(Experiment.carried_out, asked))
+            alone = mock.patch.object(Experiment, "carried_out", seeing_nothing(Experiment.carried_out))
             with lowered, alone, mock.patch.object(style, "save", sketched):
                 outcome = execute(binary, "smoke", binary.presets["smoke"], root / name)
-            told.write_bytes(pickle.dumps(SmokeRun(root / name, outcome.ledger, outcome.figures, unwanted, asked)))
+            told.write_bytes(pickle.dumps(SmokeRun(root / name, outcome.ledger, outcome.figures, unwanted)))
         return pickle.loads(told.read_bytes())

@@ -5,112 +5,22 @@ import json
 import os
 import re
 import shutil
+import subprocess
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import made_up
+from anchored import Config, Toy, plainly_fitted
 
 from experiments.binaries import unlike
 from experiments.tools import anchoring, gallery, verdict_tables
 from icl_lab import machine
-from icl_lab.lab import accepted, anchors, flags, records
-from icl_lab.lab.claims import Claim
+from icl_lab.lab import anchors, provenance, records
 from icl_lab.lab.execution import execute
 from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.quantities import quantity
 from icl_lab.lab.records import RecordError
-from icl_lab.lab.style import panels
 from icl_lab.training import Training
-from icl_lab.training.fitting import Fit
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    seed: int = flags.setting(0, "seed", at_least=0)
-    members: int = flags.setting(2, "members", at_least=1)
-    steps: int = flags.setting(20, "training steps", at_least=1)
-    rate: float = flags.setting(0.1, "learning rate", above=0)
-
-
-STEPS, RATES, CURVE = (
-    quantity("steps", "measurement"),
-    quantity("rates", "rate"),
-    quantity("{metric}", "member", "measurement"),
-)
-
-
-@dataclasses.dataclass
-class Toy:
-    """A regression whose code can be changed in one place at a time."""
-
-    noise: float = 0.1
-    power: int = 2
-    faster: float = 1.0
-    halved_at: int = 100
-    title: str = "loss"
-    statistic: str = "loss"
-    smoke: Config = Config()
-    lab: Config = Config(members=3, steps=40)
-
-    def trainings(self, config):
-        def draw(rng):
-            drawn = rng.uniform(-1, 1, (16, 4)).astype(np.float32)
-            return drawn[:, :3], drawn[:, :3].sum(1) + np.float32(self.noise) * drawn[:, 3]
-
-        def step(w, rng, number):
-            x, y = draw(rng)
-            error = x @ w - y
-            slope = self.power * x.T @ (np.abs(error) ** (self.power - 1) * np.sign(error)) / 16
-            rate = config.rate / 2 if number >= self.halved_at else config.rate
-            return w - np.float32(self.faster * rate) * slope, (np.abs(error) ** self.power).mean()
-
-        def measure(w, rng):
-            x, y = draw(rng)
-            return {"loss": (np.abs(x @ w - y) ** self.power).mean(), "right": (np.sign(x @ w) == np.sign(y)).mean()}
-
-        keys = jax.random.split(jax.random.key(config.seed), config.members)
-        init = lambda key, _: jax.random.normal(key, (3,))  # noqa: E731
-        return {"toy": Training(init, step, None, keys, steps=config.steps, measure=measure)}
-
-    def measured(self, config, fits):
-        yield STEPS, fits["toy"].steps
-        yield RATES, np.array([0.1, 0.2])
-        yield CURVE, fits["toy"].metrics
-
-    def figures(self, record):
-        figure, axes = panels(1, width=1, height=1)
-        axes[0, 0].plot(record.arrays[self.title].T)
-        return {"loss": figure}
-
-    def experiment(self):
-        claim = Claim(
-            "toy.anchored.small", "Toy", "The loss is small.", lambda record: record.arrays[self.statistic][:, -1],
-            expected=9.0, tolerance=0.0, relation="<=", reason="a test", expected_verdict={"lab": "holds"},
-        )  # fmt: skip
-        presets = {"smoke": self.smoke, "quick": Config(), "lab": self.lab, "paper": Config(steps=60)}
-        return made_up(
-            "toy.anchored", presets, self.measured, (STEPS, RATES, CURVE), trainings=self.trainings,
-            figures=self.figures, claims=(claim,),
-        )  # fmt: skip
-
-
-def plainly_fitted(training, **_):
-    """Stands for ``Training.carried_out`` without compiling anything: a loop over members and steps."""
-    init, step, measure, steps, keys = (vars(training)[name] for name in ("init", "loss", "measure", "steps", "keys"))
-    measured = []
-    for number, key in enumerate(keys):
-        w, rng, rows, losses = np.asarray(init(key, None)), np.random.default_rng(number), [], [np.nan]
-        for t in range(steps + 1):
-            if t % (steps // 2) == 0:
-                rows.append(measure(w, np.random.default_rng(99)) | {"train_loss": np.mean(losses)})
-                losses = []
-            w, loss = step(w, rng, t)
-            losses.append(loss)
-        measured.append(rows)
-    metrics = {name: np.array([[row[name] for row in rows] for rows in measured]) for name in measured[0][0]}
-    return Fit(None, steps // 2 * np.arange(3), metrics, np.full(len(keys), -1))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -160,7 +70,7 @@ def test_a_new_record_gets_an_anchor_and_the_ledger_says_so(made, monkeypatch, c
     assert sum(path.stat().st_size for path in (kept_of(made) / "anchor").iterdir()) < 8192
     (row,) = json.loads((made / "figures/claims.json").read_text())
     assert row["anchored"] is True
-    assert row["commit"] == anchoring.commit(records.load(kept_of(made)).provenance)
+    assert row["commit"] == provenance.commit_of(records.load(kept_of(made)).provenance)
     assert f"| {row['verdict']} | anchored |" in (made / "figures/claims.md").read_text()
     assert start(monkeypatch, made, Toy(), "--check") == 0
     said = capsys.readouterr()
@@ -234,16 +144,97 @@ def test_an_anchor_is_kept_with_its_record_and_not_made_for_an_old_one(root, mon
     monkeypatch.setattr(Experiment, "source_version", lambda _: "later")
     assert collect(monkeypatch, root, Toy()) == 0  # the same record, collected by later sources
     assert (kept_of(root) / "anchor/record.json").read_bytes() == before
+    monkeypatch.setattr(anchoring, "make_at_its_commit", lambda *_: "no reason")
     shutil.rmtree(root / "figures")
     (root / "README.md").write_text(f"{verdict_tables.BEGIN}\n{verdict_tables.END}\n")
     assert collect(monkeypatch, root, Toy()) == 0
-    assert "no anchor is made, the sources or versions have changed since it was made at" in capsys.readouterr().out
-    assert not (kept_of(root) / "anchor").exists()
     (row,) = json.loads((root / "figures/claims.json").read_text())
+    assert f"no anchor is made, the record is of commit {row['commit']}: no reason" in capsys.readouterr().out
+    assert not (kept_of(root) / "anchor").exists()
     assert row["anchored"] is False
     assert f"not anchored, made at commit {row['commit']}" in (root / "figures/claims.md").read_text()
-    assert start(monkeypatch, root, Toy(), "--check") == 1
-    assert f"toy.anchored lab: not anchored, made at commit {row['commit']}" in capsys.readouterr().out
+    assert start(monkeypatch, root, Toy(noise=0.5), "--check") == 0  # nobody knows
+    said = capsys.readouterr()
+    assert said.out == "nothing is stale\n"
+    assert f"toy.anchored lab: of commit {row['commit']}, not compared: it has no anchor" in said.err
+
+
+def test_a_record_that_is_made_again_by_other_code_gets_an_anchor_of_that_code(root, monkeypatch):
+    before = anchoring.load(kept_of(root)).provenance["sources"]
+    monkeypatch.setattr(Experiment, "source_version", lambda _: "later")
+    execute(Toy().experiment(), "lab", Toy().lab, root / "runs", overwrite=True)
+    assert collect(monkeypatch, root, Toy()) == 0
+    assert anchoring.load(kept_of(root)).provenance["sources"] == "later" != before
+    monkeypatch.setattr(anchoring, "make", lambda *_: pytest.fail("an anchor was made twice"))
+    assert collect(monkeypatch, root, Toy()) == 0
+
+
+@pytest.fixture
+def committed(tmp_path, monkeypatch):
+    """A function that commits a gallery command as the laboratory, and gives the commit."""
+    if shutil.which("git") is None:
+        pytest.skip("there is no git")
+    home = tmp_path / "home"
+    (home / "experiments").mkdir(parents=True)
+    monkeypatch.setattr(provenance, "HOME", home)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    user = ("-c", "user.name=a", "-c", "user.email=a@b")
+
+    def commit(program):
+        (home / "experiments" / "gallery.py").write_text(program)
+        for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "A."]):
+            subprocess.run(["git", *user, *words], cwd=home, check=True)
+        return provenance.git("rev-parse", "HEAD")
+
+    return commit
+
+
+COLLECTS = """
+import shutil, sys
+places = dict(word[2:].split("=", 1) for word in sys.argv[1:])
+shutil.copytree({anchor!r}, places["figures"] + "/toy/anchored/lab/anchor")
+"""
+
+
+def test_a_record_of_another_commit_is_anchored_by_the_code_of_that_commit(root, made, monkeypatch, committed):
+    then = committed(COLLECTS.format(anchor=str(kept_of(made) / "anchor")))
+    committed("raise SystemExit('the code of another commit ran')")
+    record = records.load(root / "runs")
+    monkeypatch.setattr(Experiment, "source_version", lambda _: "later")
+    shutil.rmtree(root / "figures")
+    origin = {"commit": then, "uncommitted_changes": False}
+    records.save(dataclasses.replace(record, provenance=record.provenance | origin), root / "runs", [])
+    assert collect(monkeypatch, root, Toy()) == 0
+    (row,) = json.loads((root / "figures/claims.json").read_text())
+    assert row["anchored"] is True
+    assert start(monkeypatch, root, Toy(), "--check") == 0
+    assert start(monkeypatch, root, Toy(noise=0.101), "--check") == 1
+
+
+@pytest.mark.parametrize(
+    ("program", "changes", "why"),
+    [
+        ("", {"uncommitted_changes": True}, "its code is in no commit"),
+        ("", {"uncommitted_changes": None}, "its code is in no commit"),
+        ("", {"commit": None}, "its code is in no commit"),
+        ("", {"commit": "a" * 40}, "git"),
+        ("", {}, "the code of its commit makes none"),
+        ("raise SystemExit('refused there')", {}, "refused there"),
+    ],
+)
+def test_why_the_code_of_a_commit_makes_no_anchor_is_said(root, committed, program, changes, why):
+    shutil.rmtree(kept_of(root) / "anchor")
+    record = records.load(root / "runs")
+    origin = {"commit": committed(program), "uncommitted_changes": False} | changes
+    record = dataclasses.replace(record, provenance=record.provenance | origin)
+    assert why in anchoring.make_at_its_commit(record, kept_of(root))
+    assert not (kept_of(root) / "anchor").exists()
+
+
+def test_an_edit_of_a_caption_leaves_a_record_of_today(root, monkeypatch, capsys):
+    monkeypatch.setattr(Experiment, "source_version", lambda _: "later")
+    assert start(monkeypatch, root, Toy(title="train_loss"), "--check") == 0
+    assert capsys.readouterr().out == "nothing is stale\n"
 
 
 def test_another_release_of_this_package_leaves_records_their_anchors(root, monkeypatch):
@@ -264,85 +255,11 @@ def test_another_smoke_preset_is_anchored_when_the_record_is_made_again(root, mo
     assert start(monkeypatch, root, later, "--check") == 0
 
 
-def test_another_smoke_preset_is_anchored_where_the_sources_of_the_record_ran_it(root, monkeypatch, capsys):
-    later = Toy(smoke=Config(steps=10))
-    execute(Toy().experiment(), "smoke", later.smoke, root / "runs/smoke")  # before the preset was edited
-    monkeypatch.setattr(Experiment, "source_version", lambda _: "later")
-    assert start(monkeypatch, root, later, "--check") == 1
-    assert collect(monkeypatch, root, later) == 0
-    assert "no anchor is made" not in capsys.readouterr().out
-    assert anchoring.load(kept_of(root)).config["steps"] == 10
-    assert start(monkeypatch, root, later, "--check") == 0
-    monkeypatch.setattr(anchoring, "make", lambda *_: pytest.fail("an anchor was made twice"))
-    assert collect(monkeypatch, root, later) == 0
-
-
-@pytest.mark.parametrize(
-    ("now", "then", "sources", "said"),
-    [
-        (Toy(smoke=Config(steps=10)), Toy(), "earlier", "the sources or versions have changed since it was made at"),
-        (Toy(smoke=Config(steps=12)), Toy(), None, "the sources or versions have changed since it was made at"),
-        # the code now, or then, is not that of the record: nothing but the preset may differ
-        (Toy(smoke=Config(steps=10), noise=0.2), Toy(), None, "today's smoke run differs from that of the record's"),
-        (Toy(smoke=Config(steps=10)), Toy(power=3), None, "array train_loss differs by"),
-        (Toy(smoke=Config(steps=10), lab=Config(members=3, steps=42)), Toy(), None, ""),  # left out: not the lab preset
-    ],
-)
-def test_an_anchor_stays_where_more_than_the_smoke_preset_changed(root, monkeypatch, capsys, now, then, sources, said):
-    before = (kept_of(root) / "anchor/record.json").read_bytes()
-    if sources:
-        monkeypatch.setattr(Experiment, "source_version", lambda _: sources)
-    execute(then.experiment(), "smoke", Config(steps=10), root / "runs/smoke")
-    monkeypatch.setattr(Experiment, "source_version", lambda _: "later")
-    assert collect(monkeypatch, root, now) == 0
-    assert said in capsys.readouterr().out
-    assert (kept_of(root) / "anchor/record.json").read_bytes() == before
-    assert start(monkeypatch, root, now, "--check") == 1
-
-
-def test_a_lab_run_with_other_arrays_brings_no_anchor_by_a_smoke_run_of_other_sources(root, monkeypatch, capsys):
-    later = Toy(smoke=Config(steps=10))
-    execute(Toy().experiment(), "smoke", later.smoke, root / "runs/smoke")
-    monkeypatch.setattr(Experiment, "source_version", lambda _: "between")
-    execute(Toy(noise=0.2).experiment(), "lab", later.lab, root / "runs", overwrite=True)
-    monkeypatch.setattr(Experiment, "source_version", lambda _: "later")
-    assert collect(monkeypatch, root, later) == 0
-    assert "no anchor is made, the sources or versions have changed" in capsys.readouterr().out
-    assert not (kept_of(root) / "anchor").exists()
-
-
-def test_former_sources_are_accepted_while_smoke_runs_repeat_the_anchor(root, monkeypatch, capsys):
-    monkeypatch.setattr(accepted, "TABLE", root / "accepted.json")
-    accepted.TABLE.write_text("{}")
-    record, experiment = records.load(kept_of(root)), Toy().experiment()
-
-    def differing_after(edit):
-        monkeypatch.setattr(Experiment, "source_version", lambda _: edit)
-        younger = dataclasses.replace(record, provenance=record.provenance | {"sources": edit})
-        differing = accepted.differing_origins([record, younger])
-        assert (anchoring.why_no_anchor(record, experiment) == "") == (differing == [])
-        return differing
-
-    assert differing_after("moved") == ["sources"]
-    assert start(monkeypatch, root, Toy(), "--accept", "--only=toy") == 0
-    assert capsys.readouterr().out == ""
-    assert differing_after("moved") == []
-    assert differing_after("another noise") == ["sources"]  # that the edit changes nothing nobody has seen yet
-    assert start(monkeypatch, root, Toy(noise=0.101), "--accept") == 0
-    assert "toy.anchored lab: not accepted, smoke run differs: array loss" in capsys.readouterr().out
-    assert differing_after("another noise") == ["sources"]
-    assert accepted.table() == {}
-    monkeypatch.setattr(anchoring, "versions", lambda: {"jax": "99"})
-    assert start(monkeypatch, root, Toy(), "--accept") == 0
-    assert "not accepted, made under other conditions" in capsys.readouterr().out
-    assert accepted.table() == {}
-
-
 def test_other_versions_are_not_compared_and_the_reason_is_given(root, monkeypatch, capsys):
     monkeypatch.setattr(anchoring, "versions", lambda: {"jax": "99"})
     assert start(monkeypatch, root, Toy(noise=0.5), "--check") == 0
     said = capsys.readouterr().err
-    assert "not compared, made under other conditions (" in said
+    assert "not compared: its anchor was made under other conditions (" in said
     assert f"jax: {jax.__version__} there, 99 here" in said
 
 

@@ -17,19 +17,21 @@ from icl_lab.lab.claims import (
     NOT_JUDGED,
     NOT_REACHED,
     NOT_RESOLVED,
+    Beside,
     Claim,
     Criterion,
     NotRun,
     Quick,
     claims_of,
     is_identity,
-    judge,
 )
 from icl_lab.lab.experiment import PRESETS
 from icl_lab.lab.intervals import median_interval, t_interval, wilson_interval
+from icl_lab.lab.judging import judge
 from icl_lab.lab.records import Record
 
 BINARIES = discover()
+OPTIONAL = ("control", "beside", "fails_in", "half_step", "criterion", "quick", "published", "falsified_by")
 COMMITTED = [(name, claim) for name, experiment in BINARIES.items() for claim in experiment.claims]
 
 
@@ -135,8 +137,9 @@ def test_the_verdict_is_where_the_interval_lies(values, relation, tolerance):
     a, b = row["interval"]
     assert a <= row["estimate"] <= b
     assert (row["verdict"] == HOLDS) == (low <= a and b <= high)
-    assert (row["verdict"] == FAILS) == (b < low or a > high)
-    assert bool(row["note"]) == (row["verdict"] == NOT_RESOLVED)
+    all_beyond = max(values) < low or min(values) > high
+    assert (row["verdict"] == FAILS) == (b < low or a > high or all_beyond)
+    assert row["verdict"] != NOT_RESOLVED or row["note"]
 
 
 def test_only_presets_with_a_committed_verdict_are_judged():
@@ -146,7 +149,7 @@ def test_only_presets_with_a_committed_verdict_are_judged():
     assert (row["verdict"], row["expected_verdict"]) == (FAILS, HOLDS)
 
 
-@pytest.mark.parametrize("values", [[0.8, 1.1, 1.0, 1.2, 0.9, 1.3], [1.0, 1.1, 1.04], [1.0, 1.25, 1.02] * 40])
+@pytest.mark.parametrize("values", [[0.8, 1.1, 1.0, 1.2, 0.9, 1.3], [0.96, 1.04, 1.12, 1.22] * 30])
 def test_the_note_says_how_many_members_would_do(values):
     """So many of the same mean and spread have an interval inside the bounds, and one less has not."""
     note = judge(claim(), record(values))["note"]
@@ -163,9 +166,37 @@ def test_where_no_number_of_members_would_do_the_note_says_so():
     assert "no number of members" in judge(claim(tolerance=0.0), record([0.9, 1.0, 1.1]))["note"]
 
 
+def test_a_claim_that_every_member_violates_on_the_same_side_fails():
+    """However far the worst member is: with a t interval alone a worse member would make a safer verdict."""
+    below = claim(relation="<=", expected=0.03, tolerance=0.0)
+    diverging = [0.116, 0.2, 0.4, 1.0, 2.0, 3.6, 10.0, 20.0, 24.0, 100.0]
+    for worst in (100.0, 1e3, 1e6):
+        row = judge(below, record([*diverging[:-1], worst]))
+        assert row["interval"][0] < 0.03
+        assert row["verdict"] == FAILS
+    assert judge(below, record([0.02, *diverging[1:]]))["verdict"] == NOT_RESOLVED
+    assert judge(claim(expected=0.0, tolerance=1.0), record([-9.0, 9.0] * 5))["verdict"] == NOT_RESOLVED  # two sides
+    share = claim(interval="wilson", relation=">=", expected=0.9, tolerance=0.05)
+    assert judge(share, record([1.0] * 10))["verdict"] == NOT_RESOLVED
+
+
+@pytest.mark.parametrize("values", [[1.0, 1.1, 1.04], [1.0] * 5 + [1.3] * 5, [1.0, 1.01, 1.02, 1.03, 1.04, 1.9]])
+def test_no_number_of_members_is_said_of_few_of_two_groups_or_of_a_tail(values):
+    note = judge(claim(), record(values))["note"]
+    assert note
+    assert "would resolve it at this estimate" not in note
+
+
+def test_values_chosen_from_a_grid_have_an_interval_of_its_step():
+    row = judge(claim(half_step=lambda record: 0.04), record([1.08] * 6))
+    assert row["interval"] == pytest.approx([1.04, 1.12])
+    assert row["verdict"] == NOT_RESOLVED
+
+
 def test_members_without_a_value_are_dropped():
     row = judge(claim(), record([np.nan, 1.0, np.nan, 1.0]))
-    assert (row["members"], row["estimate"], row["verdict"]) == (2, 1.0, HOLDS)
+    assert (row["members"], row["without"], row["estimate"], row["verdict"]) == (2, 2, 1.0, HOLDS)
+    assert row["values"] == [1.0, 1.0]
     for values in ([np.nan, np.nan], [np.nan, 1.0]):
         row = judge(claim(), record(values))
         assert (row["verdict"], row["note"]) == (NOT_RESOLVED, "needs at least 2 members with a value")
@@ -233,9 +264,9 @@ def test_a_statistic_that_is_not_one_value_a_member_is_refused(values):
 
 
 def test_more_values_than_members_need_a_unit_of_their_own_which_is_shown():
-    of_three = dataclasses.replace(record([0.8, 1.1, 1.0, 1.3]), config={"members": 3})
+    of_three = dataclasses.replace(record([0.8, 1.1, 1.0, 1.3, 0.9, 1.2]), config={"members": 3})
     row = judge(claim(unit="flow"), of_three)
-    assert report.size(row) == "4 flows"
+    assert report.size(row) == "6 flows"
     assert "flows would resolve it" in row["note"]
     assert report.size(judge(claim(), record([1.0]))) == "1 member"
 
@@ -243,6 +274,13 @@ def test_more_values_than_members_need_a_unit_of_their_own_which_is_shown():
 @pytest.mark.parametrize(("control", "shown"), [([1.0, np.nan, 3.0], 2.0), ([np.nan], None), ([np.inf], None)])
 def test_the_control_is_shown_beside(control, shown):
     assert judge(claim(control=lambda record: np.array(control)), record([1.0, 1.0]))["control"] == shown
+
+
+def test_a_value_beside_a_claim_is_shown_with_its_reason_and_is_no_control():
+    other = claim(beside=Beside(lambda record: np.array([3.0, 5.0]), "another quantity"))
+    row = judge(other, record([1.0, 1.0]))
+    assert (row["beside"], row["control"], row["verdict"]) == (4.0, None, HOLDS)
+    assert other.about()["beside_reason"] == "another quantity"
 
 
 def test_a_control_of_a_part_that_was_not_run_is_not_shown():
@@ -366,7 +404,7 @@ def test_committed_claims_say_what_is_expected(claim):
     assert all(
         getattr(claim, field.name) not in ("", None)
         for field in dataclasses.fields(claim)
-        if field.name not in ("control", "criterion", "quick", "published", "falsified_by")
+        if field.name not in OPTIONAL
     )
     assert math.isfinite(claim.expected)
     assert math.isfinite(claim.tolerance)

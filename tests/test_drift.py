@@ -9,9 +9,10 @@ from toys import Config, made_up
 from experiments.binaries import GALLERY, belongs, discover
 from experiments.tools import forks, reproduce
 from icl_lab.lab import records
-from icl_lab.lab.claims import FAILS, HOLDS, Claim, judge
+from icl_lab.lab.claims import FAILS, HOLDS, Claim
 from icl_lab.lab.drift import committed, drift
 from icl_lab.lab.experiment import PRESETS
+from icl_lab.lab.judging import judge
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.records import Record
 

@@ -11,17 +11,18 @@ import numpy as np
 import pytest
 
 from experiments.binaries import GALLERY, discover
-from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, judge
+from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED
 from icl_lab.lab.drift import committed
+from icl_lab.lab.judging import judge
 
 BINARIES = discover()
 HEADLINES = {one.id: (name, one) for name, binary in BINARIES.items() for one in binary.claims if one.headline}
 
 
 @functools.cache
-def at_lab(name):
-    """The committed record of a binary at lab and its rows by claim; None and no rows where there is none."""
-    folder = GALLERY.joinpath(*name.split("."), "lab")
+def at_lab(name, preset="lab"):
+    """The committed record of a binary at a preset and its rows by claim; None and no rows where there is none."""
+    folder = GALLERY.joinpath(*name.split("."), preset)
     if not (folder / "record.json").exists():
         return None, {}
     record, rows = committed(folder)

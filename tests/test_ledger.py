@@ -34,6 +34,20 @@ def test_what_was_predicted_is_written_when_a_record_enters_and_never_edited(tmp
     assert not said(**fewer)[0]["members_added"]
 
 
+def test_a_prediction_is_held_against_the_first_record_whatever_later_ones_say(tmp_path):
+    experiment, figures = Toy("toy.a").experiment(), tmp_path / "figures"
+    record = execute(experiment, "lab", experiment.presets["lab"], tmp_path / "run").record
+    gallery.put(experiment, "lab", record, figures / "toy/a/lab")
+    (row,) = gallery.ledger(figures, {"toy.a": experiment}, {("toy.a", "lab"): "abc"})
+    assert (row["predicted"], row["first_verdict"], row["verdict"]) == ("holds", "holds", "holds")
+    begin, end = verdict_tables.PREDICTIONS
+    assert "first record of 1 came out" in verdict_tables.with_predictions(begin + end, [row])
+    (figures / "claims.json").write_text(json.dumps([row | {"first_verdict": "fails"}]))
+    (later,) = gallery.ledger(figures, {"toy.a": experiment}, {("toy.a", "lab"): "def"})
+    assert later["first_verdict"] == "fails"
+    assert "first record of 0 came out" in verdict_tables.with_predictions(begin + end, [later])
+
+
 def test_what_the_paper_prints_enters_the_ledger_from_the_claim_of_today_and_costs_no_verdict(tmp_path):
     experiment, figures = Toy("toy.a").experiment(), tmp_path / "figures"
     record = execute(experiment, "lab", experiment.presets["lab"], tmp_path / "run").record
@@ -72,6 +86,26 @@ def test_identities_stand_apart_and_are_counted_nowhere():
     assert [name for name in ("a.b.c", "a.b.d", "a.c.e") if f"`{name}`" in identities] == ["a.b.d", "a.c.e"]
 
 
+def test_a_claim_counts_once_at_the_published_size_where_it_was_reached_there():
+    def counts(lab, paper):
+        row = {"id": "a.b.c", "estimate": 1.0}
+        rows = [row | {"preset": "paper", "verdict": paper}, row | {"preset": "lab", "verdict": lab}]
+        for order in (rows, rows[::-1]):
+            text = verdict_tables.with_summary(f"{verdict_tables.BEGIN}{verdict_tables.END}", order)
+            (line,) = [line for line in text.splitlines() if line.startswith("| [a]")]
+            yield dict(zip(verdict_tables.OUTCOMES, map(int, line.strip("| ").split(" | ")[1:])))
+
+    cases = {
+        ("fails", "holds"): "holds", ("holds", "not resolved"): "not resolved", ("holds", "not reached"): "holds",
+        ("not reached", "not reached"): "not reached", ("not reached", "fails"): "fails",
+        ("holds", "not judged"): "holds", ("not judged", "fails"): "fails",
+        ("not judged", "not reached"): "not reached",
+    }  # fmt: skip
+    for presets, verdict in cases.items():
+        for found in counts(*presets):
+            assert found == dict.fromkeys(verdict_tables.OUTCOMES, 0) | {verdict: 1}, presets
+
+
 def test_what_is_published_stands_beside_what_is_found_and_why():
     row = {"id": "a.b.c", "preset": "lab", "verdict": "holds", "note": "", "interval_kind": "t"}
     row |= {"estimate": 0.5, "interval": [0.4, 0.6], "published": (0.5, "Fig. 13")}
@@ -80,7 +114,9 @@ def test_what_is_published_stands_beside_what_is_found_and_why():
         row, row | {"id": "a.b.c2"}, later, row | {"id": "a.b.e", "verdict": "fails"},
         row | {"id": "a.b.f", "verdict": "not resolved", "note": "about 9 members would resolve it at this estimate"},
         row | {"id": "a.b.g", "preset": "paper", "verdict": "not judged"}, row | {"id": "x.b.c"},
-        row | {"id": "a.b.h", "estimate": 7.0}, row | {"id": "a.b.h", "preset": "paper", "verdict": "not reached"},
+        row | {"id": "a.b.h", "verdict": "not reached"}, row | {"id": "a.b.i", "verdict": "fails", "estimate": 7.0},
+        row | {"id": "a.b.h", "preset": "paper", "verdict": "not reached", "estimate": 7.0},
+        row | {"id": "a.b.i", "preset": "paper"},
     ]  # fmt: skip
     paper = Paper("a", "A", why={"b.[de]": "by .1"}, against=("b.d",))
     begin, end = verdict_tables.PUBLISHED

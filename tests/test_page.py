@@ -24,7 +24,7 @@ from experiments.binaries import GALLERY, discover
 from experiments.page import article
 from experiments.page.__main__ import main
 from experiments.page.drawing import picture
-from experiments.page.reading import read
+from experiments.page.reading import once, read
 from experiments.page.words import worded
 from experiments.papers import ORDER, finding_of, paper_of
 from icl_lab.lab import flags, records
@@ -74,7 +74,9 @@ def made(tmp_path_factory):
         folder = root.joinpath(*name.split("."), "lab")
         config = {"seed": 0, "members": 6, "word": "<script>alert(1)</script>"}
         record = Record(name, "lab", config, {"error": 1.0}, {"error": ERRORS}, {"commit": "0" * 40})
-        ledger += [row | {"predicted": row["expected_verdict"]} for row in toy.judged(record)]
+        ledger += [
+            row | {"predicted": row["expected_verdict"], "first_verdict": row["verdict"]} for row in toy.judged(record)
+        ]
         records.save(record, folder, toy.judged(record))
         draw(toy, record, folder)
     (root / "claims.json").write_text(json.dumps(ledger))
@@ -181,6 +183,18 @@ def test_a_claim_of_two_presets_is_counted_once_at_the_better_one(gallery, tmp_p
     assert text.count('<tr id="claim-toy.first.kept"') == 1
     (row,) = re.findall(r'<tr id="claim-toy.first.kept".*?</tr>', text, re.S)
     assert "At quick: not judged, 2.00" in row
+
+
+@pytest.mark.parametrize(("verdict", "counts"), [("fails", "fails"), ("not reached", "holds"), ("not judged", "holds")])
+def test_a_claim_is_counted_at_the_published_size_where_training_reached_its_criterion(gallery, verdict, counts):
+    lab, _ = read([gallery / "toy" / "first" / "lab"], TOYS, {})
+    (run,) = lab["toy.first"]
+    row = next(row for row in run.rows if row.id == "toy.first.kept")
+    at_paper = dataclasses.replace(row, preset="paper", verdict=verdict, estimate="9.00")
+    (one,) = once([dataclasses.replace(run, rows=[row]), dataclasses.replace(run, rows=[at_paper])])
+    assert (one.verdict, one.preset) == (counts, "paper" if counts == "fails" else "lab")
+    other = row if counts == "fails" else at_paper
+    assert one.elsewhere == [f"at {other.preset}: {other.verdict}, {other.estimate}"]
 
 
 def test_an_identity_is_shown_marked_and_not_counted(gallery, tmp_path):

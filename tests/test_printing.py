@@ -132,6 +132,7 @@ def test_panels_have_letters_and_titles_that_fit():
         ("nothing but colour", lambda axes: [axes.plot(X, X + c, color=f"C{c}", label=f"{c}") for c in range(2)]),
         ("letters of 5 pt", lambda axes: axes.text(0.5, 0.5, "small", fontsize=5)),
         ("run into one another", lambda axes: axes.set_xticks(X, [f"{x:.4f}" for x in X])),
+        ("nothing says what the bars", lambda axes: axes.errorbar(X[:2], X[:2], X[:2])),
         ("does not fit", lambda axes: axes.figure.text(1.1, 0.5, "far")),
     ],
 )
@@ -196,6 +197,7 @@ def test_the_gallery_draws_its_pictures_anew_and_changes_nothing_else(tmp_path):
     experiment = made_up("toy.fine", Config(), measured, (values,), figures=figures)
     folder = tmp_path / "toy" / "fine" / "lab"
     execute(experiment, "lab", Config(), folder)
+    redraw(experiment, folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.suffix != ".pdf"}
     (folder / "values.png").write_bytes(b"an older drawing")
     (folder / "former.png").write_bytes(b"of a figure that is no more")

@@ -25,7 +25,7 @@ from experiments import binaries
 from experiments.binaries import discover
 from icl_lab import __main__ as sources
 from icl_lab import machine
-from icl_lab.lab import command_line, flags, imports, provenance, records
+from icl_lab.lab import command_line, flags, provenance, records
 from icl_lab.lab.provenance import digest
 from icl_lab.lab.records import Record, RecordError
 
@@ -268,12 +268,12 @@ def test_hidden_files_are_no_sources(tmp_path, monkeypatch):
         (tmp_path / folder / ".ipynb_checkpoints").mkdir(parents=True)
         for name in ("__init__.py", "a.py"):
             (tmp_path / folder / name).write_text('"""A. (b)."""\nEXPERIMENT = 1\n')
-    version = imports.texts(tmp_path)
+    version = provenance.texts(tmp_path)
     for folder in (tmp_path / "icl_lab", tmp_path / "experiments" / "paper"):
         (folder / ".#a.py").symlink_to("someone@somewhere.123")
         (folder / "._a.py").write_bytes(b"\0\5\x16\7\xff")
         (folder / ".ipynb_checkpoints" / "a-checkpoint.py").write_text("EXPERIMENT = (")
-    assert imports.texts(tmp_path) == version
+    assert provenance.texts(tmp_path) == version
     monkeypatch.setattr(experiments, "__path__", [str(tmp_path / "experiments")])
     monkeypatch.setattr(experiments.__spec__, "submodule_search_locations", experiments.__path__)
     monkeypatch.setattr(binaries, "HERE", tmp_path / "experiments")

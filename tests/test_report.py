@@ -5,8 +5,9 @@ import pytest
 from toys import made_up
 
 from icl_lab.lab import flags, report
-from icl_lab.lab.claims import Claim, judge
+from icl_lab.lab.claims import Claim
 from icl_lab.lab.execution import Outcome
+from icl_lab.lab.judging import judge
 from icl_lab.lab.records import Record
 
 

@@ -5,14 +5,14 @@ page lies above the papers, and the tools above both.
 """
 
 import ast
+import functools
 import importlib
 from pathlib import Path
 
 import pytest
 
 from experiments.binaries import discover
-from icl_lab.lab import imports
-from icl_lab.lab.provenance import HOME
+from icl_lab.lab.provenance import HOME, texts
 from icl_lab.prompts.corpus import source_files
 
 LIBRARY = Path(__file__).parents[1] / "icl_lab"
@@ -20,14 +20,17 @@ ROOMS = ("pages", "prompts", "models", "fast", "constructions", "theory", "solve
 ROOMS += ("lab",)
 
 
-def imported(path):
-    """Names of the modules, and of what is taken from them, that a file imports anywhere."""
-    for node in ast.walk(ast.parse(path.read_text())):
+@functools.cache
+def imported(text):
+    """Names of the modules, and of what is taken from them, that a source imports anywhere."""
+    names = []
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path} imports relatively"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            assert node.level == 0, f"a relative import of {node.module}"
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
+    return names
 
 
 def test_every_room_has_its_place():
@@ -38,12 +41,12 @@ def test_every_room_has_its_place():
 def test_no_import_goes_upwards(room):
     # public names, which may lead anywhere; what leads nowhere is below all rooms
     files = LIBRARY.glob("[!.]*.py")
-    beside = {path.stem for path in files if any(name.startswith("icl_lab") for name in imported(path))}
+    beside = {path.stem for path in files if any(name.startswith("icl_lab") for name in imported(path.read_text()))}
     above = {*ROOMS[ROOMS.index(room) + 1 :], *beside}
     wrong = [
         f"{path.relative_to(LIBRARY)} imports {name}"
         for path in source_files(LIBRARY / room).values()
-        for name in imported(path)
+        for name in imported(path.read_text())
         if name.partition(".")[0] == "experiments"
         or name == "icl_lab"  # which leads to any room
         or (name.startswith("icl_lab.") and name.split(".")[1] in above)
@@ -51,10 +54,23 @@ def test_no_import_goes_upwards(room):
     assert wrong == []
 
 
-TEXTS = imports.texts(HOME)
+TEXTS = texts(HOME)
 TOOLS = ("benchmark", "gallery", "join_members", "reproduce")
 """Commands of the tools, by their short names."""
 SHOWN = [name for name in TEXTS if name.endswith("_shown")]
+
+
+def needed(name):
+    """The modules that a module imports, directly or not, itself included; not what ``icl_lab.lab`` imports."""
+    modules, waiting = set(), [name]
+    while waiting:
+        module = waiting.pop()
+        if module in TEXTS and module not in modules:
+            modules.add(module)
+            waiting.append(module.rpartition(".")[0])
+            if module.split(".")[:2] != ["icl_lab", "lab"]:
+                waiting += [part for taken in imported(TEXTS[module]) for part in (taken, taken.rpartition(".")[0])]
+    return modules
 
 
 def test_rules_between_settings_are_data():
@@ -68,13 +84,12 @@ def test_every_binary_has_what_it_shows_beside_it():
 
 @pytest.mark.parametrize("name", discover())
 def test_what_runs_imports_nothing_that_is_shown(name):
-    needed = imports.needed([f"experiments.{name}"], TEXTS)
-    assert [one for one in needed if one in SHOWN or one in ("icl_lab.lab.style", "experiments.panels")] == []
+    assert needed(f"experiments.{name}") & {*SHOWN, "icl_lab.lab.style", "experiments.panels"} == set()
 
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_no_binary_imports_what_another_one_shows(name):
-    assert [one for one in imports.needed([name], TEXTS) if one in SHOWN] == [name]
+    assert needed(name) & set(SHOWN) == {name}
 
 
 def test_no_paper_imports_the_page_or_a_tool_and_the_page_no_tool():
@@ -83,7 +98,7 @@ def test_no_paper_imports_the_page_or_a_tool_and_the_page_no_tool():
         f"{name} imports {one}"
         for name, text in TEXTS.items()
         if name.startswith("experiments.") and (room := name.split(".")[1]) not in ("tools", *TOOLS)
-        for one in imports.imported(text)
+        for one in imported(text)
         if one.startswith("experiments.") and one.split(".")[1] in above[room == "page" :] and one.split(".")[1] != room
     ]
     assert wrong == []

@@ -108,3 +108,43 @@ def test_learners_differ_without_colour():
 def test_a_map_has_a_symmetric_scale():
     _, axes = panels(1)
     assert heat_map(axes[0, 0], np.eye(3), 0.5, "a map").get_clim() == (-0.5, 0.5)
+
+
+VALUES = np.ones((3, 4))
+WRONG = [
+    ("learner", lambda axes: band(axes, X, VALUES, "Bayes")),
+    ("learner", lambda axes: band(axes, X, VALUES, 3)),
+    ("members", lambda axes: band(axes, X[:3], VALUES)),
+    ("members", lambda axes: band(axes, X, VALUES[0])),
+    ("members", lambda axes: band(axes, X, VALUES[None])),
+    ("members", lambda axes: band(axes, X, [["a"]])),
+    ("members", lambda axes: band(axes, X, [[1.0], [1.0, 2.0]])),
+    ("x", lambda axes: band(axes, "steps", VALUES)),
+    ("axes", lambda axes: band(axes.figure, X, VALUES)),
+    ("axes", lambda axes: heat_map(np.array([axes]), VALUES, 1.0, "a map")),
+    *(("share", lambda axes, share=share: band(axes, X, VALUES, share=share)) for share in (80, 0, -0.5, "a", None)),
+    *(("limit", lambda axes, limit=limit: heat_map(axes, VALUES, limit, "a map")) for limit in (0.0, -1, np.nan, "1")),
+    *(("matrix", lambda axes, m=m: heat_map(axes, m, 1.0, "a map")) for m in (X, VALUES[None], "m", VALUES * 1j)),
+    *(("columns", lambda axes, count=count: panels(count)) for count in (0, -1, 1.5, "2", None)),
+    *(("rows", lambda axes, count=count: panels(1, count)) for count in (0, 1.5, "2")),
+    *((name, lambda axes, name=name: panels(1, **{name: 0})) for name in ("width", "height", "shape")),
+    *(("count", lambda axes, count=count: style.viridis(count)) for count in (-1, 2.5, "a")),
+    ("figure", lambda axes: save(axes, "picture", "a caption")),
+    ("figure", lambda axes: save(VALUES, "picture", "a caption")),
+    ("caption", lambda axes: save(axes.figure, "picture", None)),
+]
+
+
+@pytest.mark.parametrize(("name", "call"), WRONG)
+def test_a_wrong_argument_of_a_picture_is_refused_in_one_sentence(name, call):
+    axes = panels(1)[1][0, 0]
+    with pytest.raises(ValueError, match=rf"^{name} must be [^\n]*$"):
+        call(axes)
+
+
+def test_right_arguments_in_other_forms_are_taken(tmp_path):
+    drawn, axes = panels(1.0)
+    band(axes[0, 0], X.tolist(), VALUES.tolist(), share=1)
+    band(axes[0, 0], X, np.full((3, 4), np.nan), "gd")  # where no member is finite there is no band
+    names = [path.name for path in save(drawn, str(tmp_path / "noise_0.5"), "a caption")]
+    assert names == ["noise_0.5.png", "noise_0.5.pdf"]

@@ -28,7 +28,7 @@ def shifted(to):
 
     def draw(key, batch):
         samples = sampler()(key, batch)
-        return type(samples)(samples.prompt, jnp.full_like(samples.target, to), samples.latent)
+        return type(samples)(samples.prompt, to + 0 * samples.target, samples.latent)
 
     return draw
 

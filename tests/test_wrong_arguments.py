@@ -241,10 +241,13 @@ ROWS = [
     Row(compare.compare_batches, {"a": jax.vmap(RIDGE), "b": jax.vmap(RIDGE), "samples": SAMPLES}, {
         "a": (RIDGE,), "b": (RIDGE,), "samples": (BATCH, FIRST)}),
     Row(compare.mean_loss, {"learner": RIDGE, "samples": SAMPLES}, {
-        "learner": (lambda prompt: jnp.zeros((N + 1, 1)), lambda prompt: jnp.zeros(())), "samples": (BATCH, FIRST)}),
-    Row(compare.task_losses, {"learner": RIDGE, "samples": SAMPLES}, {"samples": (BATCH, FIRST, None)}),
+        "learner": (lambda prompt: jnp.zeros((N + 1, 1)), lambda prompt: jnp.zeros(()), solvers.ridge, NETWORK, 3),
+        "samples": (BATCH, FIRST), "objective": (3, "loss", lambda predictions, samples: predictions)}),
+    Row(compare.task_losses, {"learner": RIDGE, "samples": SAMPLES}, {
+        "samples": (BATCH, FIRST, None), "objective": (3, "loss", lambda predictions, samples: predictions)}),
     Row(compare.prefix_losses, {"learner": RIDGE, "samples": SAMPLES}, {
-        "learner": (lambda prompt: jnp.zeros(()),), "samples": (BATCH, FIRST, None)}),
+        "learner": (lambda prompt: jnp.zeros(()), solvers.ridge, NETWORK, 3), "samples": (BATCH, FIRST, None),
+        "objective": (3, "loss", lambda predictions, samples: predictions)}),
     Row(compare.implied_prior, {
         "learner": lambda p: 2 * (np.ones((len(p.x), 1)),), "sampler": SAMPLER, "key": jax.random.key(0),
         "rollouts": 3.0}, {

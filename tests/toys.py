@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 
-from icl_lab.lab.claims import judge
 from icl_lab.lab.experiment import PRESETS, Experiment
 from icl_lab.lab.flags import setting, to_json
+from icl_lab.lab.judging import judge
 from icl_lab.lab.record import Record
 from icl_lab.lab.trainings import collected
 

@@ -122,6 +122,12 @@ def sampler(config: Config, law: Law) -> Sampler:
     return correlated_context(independent, law.correlation)
 
 
+def untrained_product(config: Config) -> np.ndarray:
+    """(M, D, D) A of layers that are drawn as the trained ones were, before training."""
+    init = lsa(len(config.spectrum), config.init_scale).init
+    return np.asarray(product(jax.vmap(init)(member_keys(config, 910))), np.float64)
+
+
 def trainings(config: Config) -> Table:
     """The layer under every distribution; those of one N are one program, whose arguments they are."""
 

@@ -108,6 +108,11 @@ def layer(config: Config, kind: str) -> Model:
     return Model(init, predict, name=f"online layer ({kind})")
 
 
+def untrained(config: Config, kind: str) -> dict:
+    """The parameters of layers before training, with a leading axis of members."""
+    return jax.vmap(layer(config, kind).init)(member_keys(config, 910))
+
+
 def built(config: Config, rate: Any, momentum: Any = 0.0) -> dict:
     """The parameters at which the layer is LMS, normalised or not, or the heavy ball of one example a step."""
     eye = jnp.eye(config.input_size)
@@ -152,7 +157,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         kaczmarz = jax.vmap(partial(built, config))(np.linspace(0.7, 1.1, config.members))
         for who, params, learner in (
             ("built", kaczmarz, partial(partial, online)),
-            ("untrained", jax.vmap(model.init)(member_keys(config, 910)), model.learner),
+            ("untrained", untrained(config, "delta"), model.learner),
             ("trained", trained, model.learner),
         ):
             yield NAMED.at(who=who), named(config, drawn, params, learner)

@@ -13,6 +13,7 @@ import numpy as np
 from experiments.dai.analysis import present_mean
 from experiments.dai.common import ACCURACY, encodings, passing
 from experiments.statistics import Given
+from icl_lab.claims import Beside
 from icl_lab.lab import Claim, NotRun, Record
 from icl_lab.lab.quantities import Quantity
 
@@ -67,9 +68,17 @@ def network_means(values: np.ndarray) -> np.ndarray:
     return present_mean(values, tuple(range(1, np.ndim(values))))
 
 
+def less(of: Values, over: Values) -> Values:
+    """(M, ..) the difference of two metrics, value by value."""
+    return lambda record, encoding: of(record, encoding) - over(record, encoding)
+
+
+SECOND_TERM = "it is the second term of the difference that the claim is about, in the same run"
+
+
 def claims_by_encoding(
     judged: Callable[..., Claim], name: str, statement: str, of: Values, over: Values | None = None, *,
-    where: str, second: bool = False, gate: bool = True, **more: Any,
+    where: str, control: Values | None = None, second: bool = False, gate: bool = True, **more: Any,
 ) -> list[Claim]:  # fmt: skip
     """A claim about the networks of ``MAIN``, and another one about those of ``SECOND`` where that is asked for.
 
@@ -78,21 +87,29 @@ def claims_by_encoding(
       name: of the claim.
       statement: a sentence.
       of: a metric; the claim is about its mean over tasks, and layers where it is defined.
-      over: another of the same shape, whose values are taken off one by one.
+      over: another of the same shape, whose values are taken off one by one; shown beside the claim.
       where: in the paper.
+      control: what has the place of the difference in a changed run, in which the claim must fail.
       second: whether ``SECOND`` is judged too; a headline is about ``MAIN``.
       gate: only networks that learn in context have a value.
       more: keywords of the claim.
     """
 
     def claim_of(encoding: str, name: str, **overrides: Any) -> Claim:
-        def value(record: Record) -> np.ndarray:
-            means = network_means(of(record, encoding) - (over(record, encoding) if over else 0))
-            return np.where(learned(record, encoding), means, np.nan) if gate else means
+        def by_network(values: Values) -> Callable[[Record], np.ndarray]:
+            def means(record: Record) -> np.ndarray:
+                of_all = network_means(values(record, encoding))
+                return np.where(learned(record, encoding), of_all, np.nan) if gate else of_all
 
-        control = (lambda record: network_means(over(record, encoding))) if over else None
-        options = {"minimum_members": TEN if gate else 2, "control": control} | more | overrides
-        return judged(name, statement, value, where=f"{where}; {encoding}", **options)
+            return means
+
+        options: dict[str, Any] = {"minimum_members": TEN if gate else 2}
+        if control:
+            options["control"] = by_network(control)
+        if over:
+            options["beside"] = Beside(by_network(over), SECOND_TERM)
+        value = by_network(less(of, over) if over else of)
+        return judged(name, statement, value, where=f"{where}; {encoding}", **options | more | overrides)
 
     claims = [claim_of(MAIN, name)]
     return [*claims, claim_of(SECOND, f"{name}_{SECOND}", headline=0, quick=None)] if second else claims

@@ -7,9 +7,8 @@ import numpy as np
 from experiments.dai.by_encoding import gate_of, learned, network_means, of_networks
 from experiments.dai.controls import NUMBERS, counted_layers
 from experiments.dai.implicit_finetuning import NUMBER, SIMILARITY
-from experiments.panels import SERIES
+from experiments.panels import SERIES, intervals
 from icl_lab.lab import NotRun, Record
-from icl_lab.lab.intervals import t_interval
 from icl_lab.lab.style import Axes, Figure, panels
 from icl_lab.prompts.text_tasks import HELD_OUT
 
@@ -82,18 +81,33 @@ def controls(record: Record, there: list[str]) -> Figure:
 def all_controls(record: Record, there: list[str]) -> Figure:
     """A panel for each metric, a line for each row of the table."""
     names = record.metrics["rows"]
-    figure, axes = panels(2, 4, shape=0.12 + 0.06 * len(names))
-    for k, (at, metric) in enumerate(zip(axes.ravel(), METRICS)):
-        _draw_rows(at, record, there, metric, names, named=k % 2 == 0)
+    figure, axes = panels(3, 3, shape=0.3 + 0.065 * len(names))
+    for k, (at, metric) in enumerate(zip(axes.flat, METRICS)):
+        _draw_rows(at, record, there, metric, names, named=k % 3 == 0, faint=False)
+        if title := METRICS[metric][2]:
+            at.set_title(f"{METRICS[metric][0]} (dash: {title})")
+    entries = dict(zip(*reversed(axes.flat[0].get_legend_handles_labels())))
+    entries.pop(METRICS["recall"][2], None)
+    for at in axes.flat[: len(METRICS)]:
+        if at.get_legend():
+            at.get_legend().remove()
+    last = axes.flat[len(METRICS)]
+    last.set_axis_off()
+    if entries:
+        labels = [label.replace(": ", ":\n") for label in entries]
+        last.legend(list(entries.values()), labels, loc="center", labelspacing=1.0)
     return figure
 
 
-def _draw_rows(axes: Axes, record: Record, schemes: list[str], metric: str, names: list[str], named: bool) -> None:
-    """Rows of the table by one metric: networks that learn in context, faint, their mean with a 95 % interval."""
+def _draw_rows(
+    axes: Axes, record: Record, schemes: list[str], metric: str, names: list[str], named: bool, faint: bool = True
+) -> None:
+    """Rows of the table by one metric: the mean of networks that learn in context, and where ``faint`` each of them."""
     title, floor, floor_name = METRICS[metric]
     for p, encoding in enumerate(schemes):
         passed, look = learned(record, encoding), SERIES[p]
-        bars: list[tuple[float, ...]] = []
+        heights: list[float] = []
+        networks: list[np.ndarray] = []
         for r, name in enumerate(names):
             y = len(names) - 1 - r + 0.36 * ((len(schemes) - 1) / 2 - p)
             values, floors = (
@@ -103,15 +117,16 @@ def _draw_rows(axes: Axes, record: Record, schemes: list[str], metric: str, name
             values, floors = values[np.isfinite(values)], floors[np.isfinite(floors)]
             if not values.size:
                 continue
-            axes.plot(values, np.full(values.size, y), ".", color=look["color"], alpha=0.25, markersize=3)
-            mean, (low, high) = t_interval(values)
-            bars.append((mean, y, mean - low, high - mean))
+            if faint:
+                axes.plot(values, np.full(values.size, y), ".", color=look["color"], alpha=0.25, markersize=3)
+            heights.append(y)
+            networks.append(values)
             if floors.size:
                 label = floor_name if not (r or p) else None
                 axes.plot([floors.mean()] * 2, [y - 0.18, y + 0.18], color="0.35", linewidth=1.5, label=label)
-        means, y, *ends = np.nan_to_num(np.array(bars).reshape(-1, 4), posinf=0.0).T
         style = look | {"linestyle": "", "label": gate_of(record, encoding)}
-        axes.errorbar(means, y, xerr=ends, markersize=4, capsize=2, **style)
+        size = {"markersize": 4} if faint else {"markersize": 2.5, "capsize": 0, "elinewidth": 0.9}
+        intervals(axes, heights, networks, units="networks", lying=True, **style | size)
     axes.set_title(title)
     axes.set_yticks(range(len(names)), [ROWS[name] for name in reversed(names)] if named else [""] * len(names))
     axes.set_ylim(-0.6, len(names) - 0.4)

@@ -104,7 +104,7 @@ def of_network(key: Array, networks: Networks, config: Config) -> dict[str, np.n
 
 EXPERIMENT = Experiment(
     "dai.dual_form", __doc__, PRESETS, measured, (DESCENT, HEADS, FINETUNING, SHARE),
-    constraints=(once("positions"),), given=True, reads=("dai.pretrain",), effort={"quick": "little"},
+    constraints=(once("positions"),), given=True, effort={"quick": "little"},
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -160,7 +160,7 @@ EXPERIMENT = Experiment(
               when=lambda c: not c.gpt2_weights or (
                   c.members == 1 and c.positions == ("learned",) and not set(ELSEWHERE) & set(c.controls))),
     ),
-    check=check, effort={"quick": "little"}, given=True, reads=("dai.pretrain",),
+    check=check, effort={"quick": "little"}, given=True,
 )  # fmt: skip
 
 if __name__ == "__main__":

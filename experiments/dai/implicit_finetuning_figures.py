@@ -9,9 +9,9 @@ from experiments.dai.analysis import present_mean
 from experiments.dai.by_encoding import gate_of, learned, network_means
 from experiments.dai.common import ACCURACY, encodings
 from experiments.dai.controls_figures import METRICS, all_controls, controls, in_words, legend, of_row
-from experiments.panels import ABOVE, SERIES
+from experiments.panels import ABOVE, SERIES, with_ends
 from icl_lab.lab import Record
-from icl_lab.lab.style import THEORY, Axes, Figure, band, panels
+from icl_lab.lab.style import SPARSE, THEORY, Axes, Figure, band, panels
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "zero_shot": {"color": "#BBBBBB", "linestyle": ":", "marker": "v", "label": "ZSL"},
@@ -22,6 +22,7 @@ LEVELS = (("chance", ":", "chance"), ("ceiling", "--", "Bayes answer"))
 BARS = {"zero_shot": "zero_shot", "finetuned_free": "finetuned", "in_context": "in_context"}
 BY_TASK = ("recall", "sim_aou", "sim_am_after", "kendall")
 """Tables 2 to 5."""
+DEVIATION = "marks are means over networks that learn in context, bars one standard deviation to either side"
 READINGS = {
     "in_context": ("in_context", "ICL"), "finetuned": ("finetuned", "FT"),
     "finetuned_sized": ("finetuned", "FT, as large as ICL"),
@@ -86,8 +87,9 @@ def _by_task(record: Record, schemes: list[str]) -> Figure:
                 if passed.any():
                     means = present_mean(by_task, 0)
                     spread = np.sqrt(present_mean((by_task - means) ** 2, 0))
+                    ends = np.stack([means - spread, means + spread])
                     style = look | {"linestyle": "", "markersize": 4, "label": label}
-                    at.errorbar(np.arange(len(tasks)) + shift, means, spread, **style)
+                    with_ends(at, np.arange(len(tasks)) + shift, means, ends, DEVIATION, **style)
             at.set_title(f"{title}, {encoding}")
             _tasks(at, tasks)
             at.axhline(0, color="0.7", linewidth=0.6)
@@ -123,7 +125,11 @@ def _demonstrations(record: Record, schemes: list[str]) -> Figure:
 
 
 def _rates(record: Record, schemes: list[str]) -> Figure:
-    """Over the whole grid, on development questions; mean over tasks, sets and layers."""
+    """Over the whole grid, on development questions; mean over tasks, sets and layers.
+
+    A panel for each metric; encodings differ in colour and marker, what a metric is compared with in its dash. Only the
+    first line of each has a band.
+    """
     first = "SimAOU" if record.config["normalise"] else "SimAOU, raw"
     main = {"sim_aou": "FT", "floor": "floor", "random": "random vector"}
     columns = {
@@ -133,26 +139,48 @@ def _rates(record: Record, schemes: list[str]) -> Figure:
         "Kendall": {"kendall": "FT", "kendall_random": "random weights"},
         "size of the change": {"finetuned_ratio": "FT", "in_context_ratio": "ICL"},
     }
-    figure, axes = panels(len(columns), len(schemes))
-    rates = np.asarray(record.config["rates"])
-    for row, encoding in zip(axes, schemes):
-        passed = learned(record, encoding)
-        for at, (title, lines) in zip(row, columns.items()):
-            for (name, label), look in zip(lines.items(), SERIES):
-                path = binary.PATH if name == "log_probability" else binary.PATH_BY_LAYER
-                values = path(record, positions=encoding, metric=name)[passed]  # (M, 6, R, ..)
-                values = present_mean(values, (1, *range(3, values.ndim)))
-                if np.isfinite(values).any():
-                    band(at, rates, values, label=label, color=look["color"], linestyle=look["linestyle"])
-            chosen = binary.RATE(record, positions=encoding)[passed].ravel()
-            at.plot(chosen, np.full(len(chosen), 0.01), "|", color="0.4", alpha=0.3, transform=at.get_xaxis_transform())
-            at.set(xscale="log", title=f"{title}, {encoding}", xlabel="learning rate")
-            if title == "size of the change" and at.lines[:-1]:  # the last one is the ticks
-                at.set_yscale("log")
-            if title == "log-probability":
-                at.set_ylim(bottom=max(-4.0, at.get_ylim()[0]))
-            legend(at, ncols=3, **ABOVE)
+    figure, axes = panels(3, 2, shape=0.85)
+    for at, (title, lines) in zip(axes.flat, columns.items()):
+        for encoding, look in zip(schemes, SERIES):
+            _over_rates(at, record, encoding, list(lines), look)
+        for (_, dash), label in zip(DASHES, lines.values()):
+            at.plot([], [], color="0.4", linestyle=dash, label=label)
+        at.set(xscale="log", title=title, xlabel="learning rate")
+        if title == "size of the change" and any(line.get_ydata().size for line in at.lines):
+            at.set_yscale("log")
+        if title == "log-probability":
+            at.set_ylim(bottom=max(-4.0, at.get_ylim()[0]))
+        at.legend(**ABOVE)
+    last = axes.flat[len(columns)]
+    last.set_axis_off()
+    for encoding, look in zip(schemes, SERIES):
+        last.plot(
+            [], [], color=look["color"], marker=look["marker"], label=gate_of(record, encoding).replace(":", ":\n")
+        )
+    last.plot([], [], "|", color="0.4", label="rates chosen")
+    last.legend(loc="center", labelspacing=1.0)
     return figure
+
+
+DASHES = ((SPARSE, "-"), ({"marker": ""}, "--"), ({"marker": ""}, ":"))
+"""Markers and dash of what a panel of rates shows first, and of what that is compared with."""
+
+
+def _over_rates(axes: Axes, record: Record, encoding: str, metrics: list[str], look: dict) -> None:
+    """Metrics of one encoding over the rates, the first with its band, and the rates chosen as ticks below."""
+    rates, passed = np.asarray(record.config["rates"]), learned(record, encoding)
+    for name, (marks, dash) in zip(metrics, DASHES):
+        path = binary.PATH if name == "log_probability" else binary.PATH_BY_LAYER
+        values = path(record, positions=encoding, metric=name)[passed]  # (M, 6, R, ..)
+        values = present_mean(values, (1, *range(3, values.ndim)))
+        shown = {"color": look["color"], "linestyle": dash, "marker": look["marker"]} | marks
+        if np.isfinite(values).any() and name == metrics[0]:
+            band(axes, rates, values, **shown)
+        elif np.isfinite(values).any():
+            axes.plot(rates, np.nanmedian(values, axis=0), **shown | {"linewidth": 0.9})
+    chosen = binary.RATE(record, positions=encoding)[passed].ravel()
+    low = {"transform": axes.get_xaxis_transform(), "color": look["color"], "alpha": 0.3}
+    axes.plot(chosen, np.full(len(chosen), 0.02 + 0.04 * (look is SERIES[1])), "|", markersize=4, **low)
 
 
 def _carried(record: Record, schemes: list[str]) -> Figure:

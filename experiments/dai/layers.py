@@ -89,7 +89,7 @@ def by_layer(key: Array, network: Networks, config: Config) -> dict[str, Any]:
 
 EXPERIMENT = Experiment(
     "dai.layers", __doc__, PRESETS, measured, (ACCURACY, SIMILARITY, NOISE),
-    constraints=CONSTRAINTS, given=True, reads=("dai.pretrain",), effort={"quick": "little"},
+    constraints=CONSTRAINTS, given=True, effort={"quick": "little"},
 )  # fmt: skip
 
 if __name__ == "__main__":

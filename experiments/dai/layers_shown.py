@@ -1,21 +1,23 @@
 """What ``layers`` claims and shows: similarity rises with depth, more than its control, and low layers are noisy.
 
-Figures: box plots over the questions of one network, and below them a line for every network.
+Figures: box plots over the questions of one network, and below them all networks that learn in context.
 """
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from experiments.dai.analysis import present_mean
-from experiments.dai.by_encoding import Values, claims_by_encoding, gate_of, learned, of_encoding, of_networks
+from experiments.dai.by_encoding import Values, claims_by_encoding, learned, of_encoding, of_networks
 from experiments.dai.common import encodings
 from experiments.dai.layers import NOISE, SIMILARITY
-from experiments.panels import described
+from experiments.panels import ABOVE
 from icl_lab.claims import FAILS
 from icl_lab.lab import Record, claims_of
+from icl_lab.lab.meanings import explain
 from icl_lab.lab.quantities import Quantity
-from icl_lab.lab.style import Axes, Figure, panels
+from icl_lab.lab.style import Axes, Figure, band, panels
 
 
 def layer_means(values: np.ndarray) -> np.ndarray:
@@ -81,15 +83,17 @@ CLAIMS = tuple(
                "SimAOU rises with depth by .1 more than its floor, what normalising gives to updates with nothing in "
                "common.",
                _slope(SIMILARITY.at(metric="sim_aou")), _slope(SIMILARITY.at(metric="floor")), where=_WITH, headline=2,
-               falsified_by="a rise that its floor has as well"),
+               control=_slope(SIMILARITY.at(metric="floor"))),
         _claim("sim_am_rises_more_than_before",
                "SimAM after fine-tuning rises with depth by .1 more than before it.",
                _slope(SIMILARITY.at(metric="sim_am_after"), 1), _slope(SIMILARITY.at(metric="sim_am_before"), 1),
-               where=_WITH),
+               where=_WITH, control=_slope(SIMILARITY.at(metric="sim_am_before"), 1)),
         *(
             _claim(f"{name}_rises_more_than_noise",
                    f"{what} rises with depth by .1 more than for noise of equal size in every layer.",
-                   _slope(SIMILARITY.at(metric=name), first), _slope(NOISE.at(metric=name), first), where=_WITH)
+                   _slope(SIMILARITY.at(metric=name), first), _slope(NOISE.at(metric=name), first), where=_WITH,
+                   # Kendall's correlation rises for noise too
+                   control=None if name == "kendall" else _slope(NOISE.at(metric=name), first))
             for name, (what, first) in _METRICS.items()
         ),
         *(
@@ -107,7 +111,12 @@ PANELS = {
     "Kendall": ("kendall", "kendall_random", "random weights"),
 }
 """By title the metric, and its floor by what it is called."""
-LOOKS = (("#0072B2", "-", "o"), ("#888888", ":", "v"), ("#D55E00", "--", "s"))
+LOOKS = (
+    {"color": "#0072B2", "linestyle": "-", "marker": "o"},
+    {"color": "#D55E00", "linestyle": "--", "marker": "s"},
+    {"color": "#777777", "linestyle": ":", "marker": "v"},
+)
+QUARTILES = "boxes are quartiles over the questions of all tasks, whiskers run from the 5th to the 95th percentile"
 
 
 def figures(record: Record) -> dict[str, Figure]:
@@ -117,40 +126,41 @@ def figures(record: Record) -> dict[str, Figure]:
 
 def _layers(record: Record, encoding: str) -> Figure:
     passed = learned(record, encoding)
-    one = int(np.argmax(passed))  # the first that learns in context
-    figure, axes = panels(len(PANELS), 2, shape=0.58)
-    for column, (title, (metric, floor, floor_name)) in zip(axes.T, PANELS.items()):
+    first = int(np.argmax(passed))  # that learns in context
+    figure, (above, below) = panels(len(PANELS), 2, shape=0.8)
+    for top, bottom, (title, (metric, floor, floor_name)) in zip(above, below, PANELS.items()):
         series = {
             "fine-tuning": SIMILARITY.at(metric=metric),
-            floor_name: SIMILARITY.at(metric=floor),
             "noise of equal size": NOISE.at(metric=metric),
+            floor_name: SIMILARITY.at(metric=floor),
         }
-        for i, ((label, quantity), (color, dash, marker)) in enumerate(zip(series.items(), LOOKS)):
+        for i, ((label, quantity), look) in enumerate(zip(series.items(), LOOKS)):
             values = quantity(record, positions=encoding)
-            questions = np.moveaxis(values[one], -1, 0)  # (L, 6, I)
-            _box(column[0], questions.reshape(len(questions), -1), 0.27 * (i - 1), color, label)
+            layers = np.arange(1, values.shape[-1] + 1)
+            questions = np.moveaxis(values[first], -1, 0).reshape(len(layers), -1)  # (L, 6 I)
+            _boxes(top, layers + 0.27 * (i - 1), questions, look["color"])
             if passed.any():
-                lines, x = layer_means(values[passed]), np.arange(len(questions))
-                column[1].plot(x, lines.T, color=color, linestyle=dash, linewidth=0.4, alpha=0.6)
-                column[1].plot(x, lines.mean(0), color=color, linestyle=dash, marker=marker, label=label)
-        for at in column:
-            at.set_xticks(range(values.shape[-1]), [str(layer + 1) for layer in range(values.shape[-1])])
-            at.axhline(0, color="0.7", linewidth=0.6)
-            at.set_xlabel("layer")
-        column[1].set_title(f"{title}, every network and the mean")
-        described(column[0], 3, title=f"{title}, questions of one network", ylabel=title)
-    figure.suptitle(gate_of(record, encoding), fontsize=9)
+                band(bottom, layers, layer_means(values[passed]), label=label, **look)
+        for axes in (top, bottom):
+            axes.set(xlabel="layer", xticks=layers)
+        if title != "SimAM":  # far from zero
+            top.axhline(0, color="0.7", linewidth=0.6)
+            bottom.axhline(0, color="0.7", linewidth=0.6)
+        top.set(title=f"{title}, one network", ylabel=title)
+        bottom.set(title=f"{title}, {passed.sum()} networks", ylabel=title)
+        if passed.any():
+            bottom.legend(ncols=1, **ABOVE)
     return figure
 
 
-def _box(axes: Axes, by_layer: np.ndarray, shift: float, color: str, label: str) -> None:
+def _boxes(axes: Axes, at: np.ndarray, by_layer: np.ndarray, color: str) -> None:
     """Boxes of the values that are defined, whiskers at the 5th and 95th percentile."""
-    drawn = axes.boxplot(
-        [values[~np.isnan(values)] for values in by_layer],
-        positions=np.arange(len(by_layer)) + shift, widths=0.22, whis=(5, 95), showfliers=False, patch_artist=True,
-        manage_ticks=False, medianprops={"color": "black"},
-    )  # fmt: skip
-    for box in drawn["boxes"]:
-        box.set_facecolor(color)
-        box.set_alpha(0.6)
-    drawn["boxes"][0].set_label(label)
+    looks: dict[str, Any] = {
+        "medianprops": {"color": "black", "linewidth": 0.8},
+        "whiskerprops": {"color": color, "linewidth": 0.8},
+        "boxprops": {"facecolor": color, "edgecolor": color, "alpha": 0.6},
+    }
+    defined = [values[~np.isnan(values)] for values in by_layer]
+    options: dict[str, Any] = {"patch_artist": True, "manage_ticks": False, "showfliers": False, "showcaps": False}
+    drawn = axes.boxplot(defined, positions=at, widths=0.2, whis=(5, 95), **looks, **options)
+    explain(drawn["boxes"], QUARTILES)

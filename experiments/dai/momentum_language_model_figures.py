@@ -13,9 +13,10 @@ from experiments.dai.mixed_language import falls_from
 from experiments.dai.mixer_looks import curves, looks, name_ticks
 from experiments.dai.mixers import chosen, kind, of
 from experiments.dai.momentum_language_model import ETA, FINAL, LAGS, LOSS, STEPS
-from experiments.panels import ABOVE, bars, described, side_by_side
+from experiments.panels import ABOVE, bars, described, intervals, side_by_side
 from icl_lab.lab import Record
 from icl_lab.lab.intervals import t_interval
+from icl_lab.lab.meanings import explain
 from icl_lab.lab.style import SPARSE, THEORY, Axes, Figure, band
 
 LENGTHS = ("T/4", "T/2", "T")
@@ -123,7 +124,10 @@ def _gap(axes: Axes, record: Record) -> None:
         mean, (low, high) = t_interval(limits)
         label = f"its limit, {mean:.3f}"
         if np.isfinite(low):
-            axes.axhspan(low, high, color="0.85", linewidth=0)
+            interval = axes.axhspan(low, high, color="0.85", linewidth=0)
+            explain(
+                [interval], "the grey strip is the 95\u00a0% interval of the limit's mean over members (Student's t)"
+            )
             label += f" [{low:.3f}, {high:.3f}]"
         axes.axhline(mean, **THEORY, label=label)
     change = f"judged: changes by {drift_of_gap(record)[0]:+.3f}"
@@ -154,13 +158,9 @@ def _differences(axes: Axes, record: Record) -> None:
     names = [name for name in record.config["mixers"] if name != "vanilla"]
     vanilla = of(record, FINAL, "vanilla")
     for i, (length, look) in enumerate(zip(LENGTHS, THREE)):
-        middle, ends = [], []
-        for name in names:
-            mean, (low, high) = t_interval(of(record, FINAL, name)[:, i] - vanilla[:, i])
-            middle.append(mean)
-            ends.append((mean - low, high - mean) if np.isfinite(low) else (0.0, 0.0))
+        differences = [of(record, FINAL, name)[:, i] - vanilla[:, i] for name in names]
         at = np.arange(len(names)) + 0.2 * (i - 1)
-        axes.errorbar(at, middle, np.array(ends).T, linestyle="", label=f"context {length}", **look)
+        intervals(axes, at, differences, label=f"context {length}", **look | {"linestyle": ""})
     axes.axhline(0, color="black", linewidth=0.8)
     name_ticks(axes, names)
     described(axes, 3, ylabel="final loss less vanilla's (nats a byte)", title="at the end, by context")

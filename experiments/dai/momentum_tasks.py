@@ -167,7 +167,7 @@ def _read(config: Config) -> dict[str, Any]:
 
 EXPERIMENT = Experiment(
     "dai.momentum_tasks", __doc__, PRESETS, measured, (CEILING, REACHED, END, FINAL, ETA),
-    trainings=trainings, effort={"quick": "little"}, reads=("dai.pretrain",),
+    trainings=trainings, effort={"quick": "little"},
     constraints=(
         *pretrain.CONSTRAINTS,
         *mixers.CONSTRAINTS,

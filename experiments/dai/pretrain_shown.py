@@ -15,8 +15,8 @@ from experiments.dai.common import ENCODINGS, GAIN, TASKS, encodings, gated
 from experiments.dai.pretrain import CEILING, CURVE, END, FINAL, MEANING_ONLY, REACHED
 from experiments.panels import SERIES
 from experiments.statistics import Statistic, among, of_record
-from icl_lab.claims import NOT_REACHED, NOT_RESOLVED, Criterion, Quick
-from icl_lab.lab import Claim, Record, claims_of
+from icl_lab.claims import NOT_REACHED, NOT_RESOLVED, Beside, Criterion, Quick
+from icl_lab.lab import Claim, NotRun, Record, claims_of
 from icl_lab.lab.style import THEORY, Figure, band, panels
 from icl_lab.prompts.text_sequences import FAMILY_SHARES, STAGES
 from icl_lab.prompts.text_tasks import HELD_OUT
@@ -30,14 +30,22 @@ JUDGED = ENCODINGS[:2]
 """Learned positions are a control, of three networks: shown, and not judged."""
 
 
-def passed(encoding: str) -> Statistic:
-    """(M,) 1 for a network that passes the gate, else 0."""
-    return lambda record: gated(FINAL(record, positions=encoding)).astype(float)
+def passed(encoding: str, demonstrations: int | None = None) -> Statistic:
+    """(M,) 1 for a network that passes the gate after so many demonstrations (None: all), else 0."""
+    last = None if demonstrations is None else demonstrations + 1
+    return lambda record: gated(FINAL(record, positions=encoding)[..., :last]).astype(float)
 
 
 def _trained(encoding: str) -> Statistic:
     """(M,) 1 for a network that got through the mixture."""
     return lambda record: (REACHED(record, positions=encoding) == len(STAGES)).astype(float)
+
+
+@of_record
+def _trained_in_half(record: Record, encoding: str) -> np.ndarray:
+    """(M,) 1 for a network that would have got through the mixture with half of the steps before it, else 0."""
+    steps = END(record, positions=encoding, metric="steps")[:, :-1].sum(-1)
+    return _trained(encoding)(record) * (steps <= record.config["most_steps"] / 2)
 
 
 @of_record
@@ -52,23 +60,37 @@ def _above_guessing(record: Record, encoding: str) -> np.ndarray:
     return accuracy - GUESSING  # the last row is measured only of those that came to the end
 
 
-def zero_shot(encoding: str) -> Statistic:
-    """(M,) zero-shot accuracy less chance, mean over tasks."""
-    return lambda record: (FINAL(record, positions=encoding)[..., 0] - _CHANCE).mean(-1)
+def _untrained(encoding: str) -> Statistic:
+    """(M,) accuracy before any training, on strings (it is next to none on any sequence), less that of guessing."""
+    first = CURVE.at(stage=STAGES[0], metric="late_accuracy")
+    return lambda record: first(record, positions=encoding)[:, 0] - GUESSING
+
+
+def over_chance(encoding: str, demonstrations: int = 0) -> Statistic:
+    """(M,) accuracy after so many demonstrations (-1: all) less chance, mean over tasks."""
+    return lambda record: (FINAL(record, positions=encoding)[..., demonstrations] - _CHANCE).mean(-1)
+
+
+def _meaning_alone(record: Record) -> np.ndarray:
+    """(M,) accuracy of guessing by the meanings alone, less chance, mean over tasks."""
+    return (MEANING_ONLY(record) - _CHANCE).mean(-1)
 
 
 @of_record
-def follows_meaning(record: Record, encoding: str) -> np.ndarray:
-    """(M,) correlation over tasks of zero-shot accuracy with that of meanings alone, both less chance."""
+def follows_meaning(record: Record, encoding: str, of_others: bool = False) -> np.ndarray:
+    """(M,) correlation over tasks of zero-shot accuracy with that of meanings alone, both less chance.
+
+    With ``of_others`` meanings are those of the language and the tasks of the network before.
+    """
     excess = FINAL(record, positions=encoding)[..., 0] - _CHANCE
-    alone = MEANING_ONLY(record)[: len(excess)] - _CHANCE
+    alone = np.roll(MEANING_ONLY(record)[: len(excess)] - _CHANCE, int(of_others), axis=0)
     return np.array([np.corrcoef(x, y)[0, 1] if np.ptp(x) and np.ptp(y) else np.nan for x, y in zip(excess, alone)])
 
 
-def _behind_all(encoding: str, family: str) -> Statistic:
-    """(M,) accuracy after all demonstrations, mean over the tasks of a family."""
+def _in_family(encoding: str, family: str, demonstrations: int = -1) -> Statistic:
+    """(M,) accuracy after so many demonstrations (-1: all), mean over the tasks of a family."""
     indices = [i for i, task in enumerate(HELD_OUT) if task.family == family]
-    return lambda record: FINAL(record, positions=encoding)[:, indices, -1].mean(-1)
+    return lambda record: FINAL(record, positions=encoding)[:, indices, demonstrations].mean(-1)
 
 
 def encoding_difference(record: Record) -> np.ndarray:
@@ -81,6 +103,15 @@ def encoding_difference(record: Record) -> np.ndarray:
     pairs = min(map(len, ends))
     both = through[0][:pairs] & through[1][:pairs]
     return np.where(both, ends[0][:pairs] - ends[1][:pairs], np.nan)
+
+
+def _learned_positions(record: Record) -> np.ndarray:
+    """(M,) accuracy with rotary less learned positions (no such network came to the mixture), same tasks."""
+    if "learned" not in encodings(record):
+        raise NotRun("networks of learned positions")
+    rotary, learned = (FINAL(record, positions=encoding)[..., -1].mean(-1) for encoding in ("rotary", "learned"))
+    pairs = min(len(rotary), len(learned))
+    return rotary[:pairs] - learned[:pairs]
 
 
 def _beyond_guessing(record: Record) -> bool:
@@ -107,6 +138,7 @@ def _of(encoding: str) -> tuple[Claim, ...]:
             f"{with_positions} at least half of the networks learn in context: demonstrations gain {GAIN} or more over "
             f"zero-shot on {TASKS} of the six held-out tasks (the share; those that never got to the mixture count).",
             passed(encoding), at_least=0.5, interval="wilson", reason="most networks", headline=1 * first,
+            control=passed(encoding, 1),
             quick=Quick(
                 0.0, "at most 50 steps a stage for 6,000", NOT_REACHED,
                 Criterion(
@@ -118,6 +150,7 @@ def _of(encoding: str) -> tuple[Claim, ...]:
             f"trained_{encoding}",
             f"{with_positions} at least half of the networks come through the curriculum in its steps (the share).",
             _trained(encoding), at_least=0.5, interval="wilson", reason="most networks",
+            control=_trained_in_half(encoding),
         ),
         _claim(
             f"beyond_the_set_{encoding}",
@@ -125,15 +158,16 @@ def _of(encoding: str) -> tuple[Claim, ...]:
             "among those of the context (accuracy above that of guessing).",
             _above_guessing(encoding), at_least=0.1, headline=2 * first,
             reason="a network that copies the label set is at 0; two pilots: .28, .29",
-            falsified_by="networks that know only which labels occur",
+            control=_untrained(encoding),
         ),
         _claim(
             f"zero_shot_{encoding}",
             f"{with_positions} a gated network is near chance without demonstrations (accuracy less chance, mean of "
             "the tasks, which are drawn so that meanings alone are near chance).",
-            among(passed(encoding), zero_shot(encoding)), near=0.0, tolerance=0.1,
+            among(passed(encoding), over_chance(encoding)), near=0.0, tolerance=0.1,
             reason="meanings alone are within .25 of chance on either side, and six tasks are averaged",
-            control=lambda record: (MEANING_ONLY(record) - _CHANCE).mean(-1),
+            control=among(passed(encoding), over_chance(encoding, -1)),
+            beside=Beside(_meaning_alone, "tasks are drawn so that it is near chance"),
         ),
         _claim(
             f"follows_meaning_{encoding}",
@@ -141,18 +175,21 @@ def _of(encoding: str) -> tuple[Claim, ...]:
             "the six tasks, accuracies less chance).",
             among(passed(encoding), follows_meaning(encoding)), at_least=0.5,
             reason="half: words have few dimensions and tasks are six",
+            control=among(passed(encoding), follows_meaning(encoding, of_others=True)),
         ),
         _claim(
             f"polar_{encoding}",
             f"{with_positions} a gated network answers polar tasks after all demonstrations, accuracy .85 or more.",
-            among(passed(encoding), _behind_all(encoding, "polar")), at_least=0.85, reason=PILOTS,
+            among(passed(encoding), _in_family(encoding, "polar")), at_least=0.85, reason=PILOTS,
+            control=among(passed(encoding), _in_family(encoding, "polar", 1)),
         ),
         _claim(
             f"topic_{encoding}",
             f"{with_positions} a gated network answers the topic task of four classes after all demonstrations with "
             "accuracy .5 or more, twice chance.",
-            among(passed(encoding), _behind_all(encoding, "topic")), at_least=0.5,
+            among(passed(encoding), _in_family(encoding, "topic")), at_least=0.5,
             reason="twice chance; pilots: .62, .75",
+            control=among(passed(encoding), _in_family(encoding, "topic", 1)),
         ),
     )  # fmt: skip
 
@@ -164,6 +201,7 @@ CLAIMS = (
         "At equal steps of the mixture the encoding makes no difference of .1 in accuracy after all demonstrations "
         "(rotary less sinusoidal, mean of the tasks; pairs with one language that both came through).",
         encoding_difference, near=0.0, tolerance=0.1, reason="an equivalence: the gain that the gate asks for",
+        control=_learned_positions,
     ),
 )  # fmt: skip
 

@@ -43,9 +43,13 @@ FILES = (
     holds("a local file", "gpt2_weights", when=lambda c: Path(c.gpt2_weights).is_file()),
     holds(
         "text with {text} in it and no other placeholder or escape (for a line break put one in, in bash $'\\n'), "
-        "which does not end in a space: one is put before the label",
+        f"which does not end in a space: one is put before the label, and without {END}",
         "template",  # a shell keeps \n as two characters
-        when=lambda c: set(re.findall(r"\{\w*\}|\\[nrt]", c.template)) == {"{text}"} and not c.template[-1:].isspace(),
+        when=lambda c: (
+            END not in c.template
+            and set(re.findall(r"\{\w*\}|\\[nrt]", c.template)) == {"{text}"}
+            and not c.template[-1:].isspace()
+        ),
     ),
 )
 
@@ -153,11 +157,12 @@ def _lines(path: str) -> list[tuple[str, str]]:
     """Text and label of every line, without white space around them; of lines with one text the first.
 
     Raises:
-      ValueError: for a line that is no text with a label, or repeats a text with another label; with its number.
+      ValueError: for a line that is no text with a label, holds the end token, or repeats a text with another label;
+        with its number.
     """
     entries: dict[str, tuple[str, str, int]] = {}  # by the words of a text
     try:
-        read = Path(path).read_text(encoding="utf-8")
+        read = Path(path).read_text(encoding="utf-8-sig")  # editors of Windows put a byte order mark first
     except UnicodeDecodeError as error:
         raise ValueError(f"allowed is a file of text in UTF-8; {error}") from error
     for number, line in enumerate(read.split("\n"), 1):
@@ -171,6 +176,10 @@ def _lines(path: str) -> list[tuple[str, str]]:
                 'allowed are lines {"text": .., "label": ..} with words in both, or a whole number as label; line '
                 f"{number} is not one of these"
             ) from error
+        if END in text or END in label:
+            raise ValueError(
+                f"allowed are texts and labels without {END}, which begins and ends prompts; see line {number}"
+            )
         _, before, at = entries.setdefault(" ".join(text.split()), (text, label, number))
         if before != label:
             raise ValueError(

@@ -2,6 +2,7 @@
 
 import functools
 from math import comb
+from typing import Any
 
 import numpy as np
 
@@ -70,10 +71,14 @@ def off_exact_shallower(record: Record) -> np.ndarray:
 
 @of_record
 def over(record: Record, network: str, learner: str) -> np.ndarray:
-    """(M,) error of a network over that of layers at the best rates of a kind, on the same prompts."""
+    """(M,) error of a network over that of layers at the best rates of a kind, on the same prompts.
+
+    Infinite where a training diverged.
+    """
     if network not in record.config["networks"]:
         raise NotRun(network)
-    return ERROR(record, network=network, learner="trained") / ERROR(record, network=network, learner=learner)
+    trained = ERROR(record, network=network, learner="trained")
+    return np.where(np.isnan(trained), np.inf, trained) / ERROR(record, network=network, learner=learner)
 
 
 @of_record
@@ -96,31 +101,21 @@ def shifted(record: Record, moved: bool = True) -> np.ndarray:
 _BOTH = ("tied", "free")
 _EXACT = {"interval": "exact", "presets": ("lab", "paper")}
 _TRAINED = "the rate falls to zero, so that Adam leaves 1 to 2 % of a weight, of second order in the error"
-_AT_LAB = dict.fromkeys(("finite_tied", "extrapolated_8", "apart_4"), NOT_RESOLVED) | {"inputs_2": FAILS}
+_UNBOUNDED: dict[str, Any] = {"interval": "median"}
+"""Errors of trainings that may diverge: of layers applied many times, and by gradient descent at a large rate."""
+_AT_LAB = dict.fromkeys(("extrapolated_8", "apart_4"), NOT_RESOLVED) | dict.fromkeys(("finite_tied", "inputs_2"), FAILS)
 claim = claims_of("depth.scaling", "Bordelon, Letey & Pehlevan 2025", _AT_LAB)
 
 CLAIMS = (
     claim(
-        "free_exponent",
-        "With many modes free layers leave L^-(beta (2 + alpha)) (slope; control: with few modes).",
-        slope("many", "free"), near=-1.875, tolerance=0.15, control=slope("few", "free"), headline=1, **_EXACT,
-        reason="slopes still fall with L, as 1/L: some .2 is missing at L = 8, a tenth on average",
-        quick=Quick(0.25, "depths to 32 and a tenth of the modes"),
-    ),
-    claim(
-        "tied_exponent", "With many modes tied layers leave L^-beta (slope; control: with few modes).",
-        slope("many", "tied"), near=-0.5, tolerance=0.05, control=slope("few", "tied"), **_EXACT,
-        reason="slopes still rise with L, as 1/L: .04 is missing at L = 8",
-    ),
-    claim(
         "few_tied", "With 45 modes the slope of tied layers is not the exponent (slope; control: with many).",
         slope("few", "tied"), at_most=-0.6, control=slope("many", "tied"), kind="identity", **_EXACT,
-        reason="steeper than -beta by twice the tolerance of tied_exponent: no modes are left at small l",
+        reason="-beta is -.5, which many modes have within .05; twice that: no modes are left at small l",
     ),
     claim(
         "few_free", "With 45 modes the slope of free layers is not the exponent (slope; control: with many).",
         slope("few", "free"), at_most=-2.2, control=slope("many", "free"), kind="identity", **_EXACT,
-        reason="steeper than -beta (2 + alpha) by twice the tolerance of free_exponent",
+        reason="-beta (2 + alpha) is -1.875, which many modes have within .15; twice that",
     ),
     claim(
         "limit_tied",
@@ -135,18 +130,18 @@ CLAIMS = (
         "finite_tied",
         "Trained tied layers have the exact error of N = D examples (largest relative distance of all sizes and "
         "depths; control: from that of half as many layers).",
-        off_exact, at_most=0.03, control=off_exact_shallower, reason=_TRAINED,
+        off_exact, at_most=0.03, control=off_exact_shallower, reason=_TRAINED, **_UNBOUNDED,
     ),
     *(
         claim(
             f"extrapolated_{depth}",
             f"Errors of {layers}, extrapolated in 1/D, are binom(2L, L) / 4^L (ratio; control: at D = 16).",
             extrapolated(depth), near=1.0, tolerance=0.03, control=extrapolated(depth, by=False),
-            reason=f"{_TRAINED}; the line in 1/D alone leaves {left}", **more,
+            reason=f"{_TRAINED}; the line in 1/D alone leaves {left}", **_UNBOUNDED, **more,
         )
         for depth, layers, left, more in (
             (1, "one trained layer", ".05 %", {}), (2, "two tied trained layers", ".02 %", {}),
-            (4, "four tied trained layers", ".4 %", {"headline": 3}),
+            (4, "four tied trained layers", ".4 %", {"headline": 2}),
             (8, "eight tied trained layers", "1.2 %", {}),
         )
     ),
@@ -163,32 +158,33 @@ CLAIMS = (
     claim(
         "zeros_4",
         "Four free layers that start at zero stay on the saddle: the tied error (ratio; control: from rates apart).",
-        over("zeros_4", "tied"), near=1.0, tolerance=0.03, control=over("apart_4", "tied"), headline=2,
+        over("zeros_4", "tied"), near=1.0, tolerance=0.03, control=over("apart_4", "tied"), headline=1, **_UNBOUNDED,
         reason="curvature lets a jitter grow some thirtyfold; samples move the mean rates of layers apart in second "
         "order only, and 1 % of the rate is .01 % of the error",
     ),
     claim(
         "apart_4", "Four that start at rates of their own leave it (over the tied error; control: from zeros).",
-        over("apart_4", "tied"), at_most=0.8, control=over("zeros_4", "tied"),
+        over("apart_4", "tied"), at_most=0.8, control=over("zeros_4", "tied"), **_UNBOUNDED,
         reason="free layers could reach .18; four fifths is far from the saddle",
     ),
     claim(
         "zeros_2", "Two free layers that start at zero leave it in as many steps (ratio; control: four layers).",
-        over("zeros_2", "tied"), at_most=0.97, control=over("zeros_4", "tied"),
+        over("zeros_2", "tied"), at_most=0.97, control=over("zeros_4", "tied"), **_UNBOUNDED,
         reason="the tolerance of zeros_4; the saddle is five times as steep",
     ),
     claim(
         "shifted",
         "Under l -> 1.5 l the free optimum is worse than the tied one (least ratio of all depths above one; control: "
         "at l).",
-        shifted(), at_least=1.0, control=shifted(False), kind="identity", **_EXACT,
+        shifted(), at_least=1.0, control=shifted(False), kind="identity", headline=3, **_EXACT,
         reason="zeros of the free polynomial lie on the largest l; no noise is in it",
+        quick=Quick(0.0, "a bound without slack, of the modes and depths of lab"),
     ),
     claim(
         "inputs_2",
         "Two layers that may move the inputs have less error than the best free ones (ratio; control: free ones from "
         "zeros).",
-        over("inputs_2", "free"), at_most=0.95, control=over("zeros_2", "free"),
+        over("inputs_2", "free"), at_most=0.95, control=over("zeros_2", "free"), **_UNBOUNDED,
         reason="the best GD++ has .38 of it; a twentieth is beyond what samples and Adam leave",
     ),
 )  # fmt: skip
@@ -204,9 +200,9 @@ def figures(record: Record) -> dict[str, Figure]:
             exponents.plot(depths, BEST(record, of=of, learner=learner), label=f"{learner}, {of} modes", **line)
     exponents.set(xscale="log", yscale="log", ylim=(1e-4, None))
     panels.described(exponents, 2, title="least errors", xlabel="layers", ylabel="least error")
-    for look, size in zip(panels.SERIES, config.sizes):
+    for look, size, shift in zip(panels.SERIES, config.sizes, panels.beside(config.sizes, 0.4)):
         members = np.stack([TIED(record, size=size, depth=depth, learner="trained") for depth in config.tied], 1)
-        panels.bars(tied, config.tied, members, f"N = D = {size}", look)
+        panels.strip(tied, np.array(config.tied) + shift, members, f"N = D = {size}", look, width=0.2)
     tied.plot(config.limit_depths, BEST(record, of="limit", learner="tied"), **THEORY)
     panels.described(tied, 2, title="isotropic prompts, trained", xlabel="tied layers", ylabel="error", yscale="log")
     _training(saddle, record, [name for name in config.networks if not name.startswith("inputs")])

@@ -71,7 +71,6 @@ CLAIMS = (
         "control: over 1, that of the prior).", variance("ridge"), near=1.0, tolerance=0.01,
         control=variance("ridge", prior=1.0), headline=1, quick=Quick(0.02, "an eighth of the roll-outs"),
         reason=f"{_DRAWN} of five coordinates leave .4 % of a member; the control is off by 5 %",
-        falsified_by="a predictor that is not Bayes: noise alone, or the mean of another class",
     ),
     theorem(
         "ridge_noise", "What they leave of outputs is the noise (variance over s^2; control: linear attention).",

@@ -6,9 +6,9 @@ import numpy as np
 
 from experiments.garg.linear_functions import ERROR, IDENTIFIED, LOSS, PLANTED, STEPS, TASKS
 from experiments.panels import described
-from experiments.statistics import Statistic, of_record
-from icl_lab.claims import FAILS, HOLDS, NOT_REACHED, Criterion
-from icl_lab.lab import NotRun, Record, claims_of
+from experiments.statistics import Statistic, of_record, settled
+from icl_lab.claims import NOT_REACHED
+from icl_lab.lab import Record, claims_of
 from icl_lab.lab.style import LEARNERS as LOOK
 from icl_lab.lab.style import Figure, band, panels
 
@@ -35,33 +35,10 @@ def few(record: Record, tasks: str, learner: str, reference: str) -> np.ndarray:
     return (one - other)[:, 1 : record.config["input_size"]].mean(1)
 
 
-@of_record
-def residual(record: Record, times: int, planted: bool = False) -> np.ndarray:
-    """(members that were identified,) relative distance of the nearest algorithm after so many times D examples.
-
-    ``planted``: that of ridge regression itself.
-    """
-    lengths, n = list(record.config["lengths"]), times * record.config["input_size"]
-    if not record.config["identified"] or n not in lengths:
-        raise NotRun(f"member identified after {n} examples")
-    residuals = PLANTED(record) if planted else IDENTIFIED(record, number="residual")
-    return residuals[..., lengths.index(n)]
-
-
-def learned(tasks: str) -> Criterion:
-    """Whether a training went far enough to say something about the published one."""
-    return Criterion(
-        f"after 2D examples the error of every member trained on {tasks} tasks is at most .1",
-        lambda record: bool((error(tasks, "trained", 2)(record) <= 0.1).all()),
-    )
-
-
 claim = claims_of("garg.linear_functions", "Garg et al. 2022, ", presets=())
-_DENSE: dict[str, Any] = {"criterion": learned("dense"), "where": "Fig. 2"}
-_CLOSE: dict[str, Any] = _DENSE | {"at_lab": FAILS}
-"""In a record of 8,000 steps ten members had .074 to .101 after 2D examples, .068 too much below D on average."""
-_SPARSE: dict[str, Any] = {"criterion": learned("sparse"), "where": "Fig. 5a", "at_lab": NOT_REACHED}
-"""Nine of its ten members had .100 to .123, and one .037."""
+_DENSE: dict[str, Any] = {"criterion": settled(LOSS.at(tasks="dense")), "where": "Fig. 2", "at_lab": NOT_REACHED}
+_SPARSE: dict[str, Any] = {"criterion": settled(LOSS.at(tasks="sparse")), "where": "Fig. 5a", "at_lab": NOT_REACHED}
+"""In a record of 10,000 steps, a fiftieth of the published ones, the losses still fell by 3.3 % and 5.0 %."""
 _LINES: dict[str, Any] = {
     "tolerance": 0.05,
     "reason": "the published curves lie on one another; a twentieth of the axis is what their lines hide",
@@ -72,14 +49,14 @@ CLAIMS = (
         "few_examples",
         "Below D examples the error is that of least squares (difference, mean over 1 <= k < D; control: the network "
         "of sparse tasks).",
-        few("dense", "trained", "least_squares"), near=0.0, **_LINES, **_CLOSE, headline=1,
-        control=few("dense", "other", "least_squares"), falsified_by="an error that does not fall as (D - k)/D",
+        few("dense", "trained", "least_squares"), near=0.0, **_LINES, **_DENSE, headline=1,
+        control=few("dense", "other", "least_squares"),
     ),
     claim(
         "many_examples",
         "After 2D examples the error is at most a twentieth of that of predicting zero; least squares has none "
         "(control: three nearest neighbours).",
-        error("dense", "trained", 2), at_most=0.05, **_CLOSE, headline=2, control=error("dense", "neighbours", 2),
+        error("dense", "trained", 2), at_most=0.05, **_DENSE, headline=2, control=error("dense", "neighbours", 2),
         published=(0.0006, "at 2D examples, D = 20"),
         reason="a twentieth of the published axis, which least squares meets at D examples",
     ),
@@ -96,17 +73,6 @@ CLAIMS = (
         "dense tasks).",
         few("sparse", "trained", "lasso"), at_most=0.0, **_LINES, **_SPARSE,
         control=few("sparse", "other", "lasso"),
-    ),
-    *(
-        claim(
-            f"no_name_{times}d",
-            f"No algorithm of the list explains its predictions after {times}D examples: the nearest is at least .05 "
-            "away (control: ridge regression, asked in the same way).",
-            residual(times), at_least=0.05, at_lab=HOLDS, **(_DENSE | {"where": "section 3 (identify: this lab)"}),
-            control=residual(times, planted=True), reason="identify names no algorithm that is further away",
-            falsified_by="a name, as least squares or ridge",
-        )
-        for times in (2, 3)
     ),
 )  # fmt: skip
 

@@ -61,7 +61,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 
 EXPERIMENT = Experiment(
     "identification.fingerprint", __doc__, PRESETS, measured, (GRID, TRAINING, FACTORS, DENSE, CURVES, RESIDUALS),
-    given=True, reads=("von_oswald.weight_maps",),
+    given=True,
 )  # fmt: skip
 
 if __name__ == "__main__":

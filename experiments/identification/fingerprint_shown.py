@@ -15,18 +15,19 @@ def figures(record: Record) -> dict[str, Figure]:
 
 
 @of_record
-def off(record: Record, name: str, beyond: bool = False) -> np.ndarray:
+def off(record: Record, name: str, beyond: bool = False, named: str = "") -> np.ndarray:
     """(M,) largest distance of the measured residual factor from that of the member's name, inside the training range.
 
     ``beyond`` it: up to four times its largest eigenvalue. A member without a name, or with one that is no filter, is
-    infinitely far.
+    infinitely far. ``named``: the network whose names they are, "": this one.
     """
-    if name not in record.config["networks"]:
-        raise NotRun(f"the network {name}")
+    for one in {name, named or name} - set(record.config["networks"]):
+        raise NotRun(f"the network {one}")
     grid, (low, high) = GRID(record, network=name), TRAINING(record, network=name)
     mask = grid > high if beyond else (grid >= low) & (grid <= high)
-    r, named = (FACTORS(record, network=name, factor=factor) for factor in ("r", "named"))
-    apart = np.abs(r - named)[:, mask].max(1)
+    r = FACTORS(record, network=name, factor="r")
+    filters = FACTORS(record, network=named or name, factor="named")
+    apart = np.abs(r - filters)[:, mask].max(1)
     return np.where(np.isfinite(apart), apart, np.inf)
 
 
@@ -41,7 +42,10 @@ CLAIMS = (
         "One layer: residual factors of network and named algorithm, largest distance inside the training range.",
         off("looped_1"), kind="identity", headline=1,
     ),
-    claim("three_passes", "Three passes: the same.", off("looped_3"), headline=2),
+    claim(
+        "three_passes", "Three passes: the same (control: the algorithms of one layer).", off("looped_3"), headline=2,
+        control=off("looped_3", named="looped_1"),
+    ),
     claim(
         "one_layer_beyond", "One layer: the same up to four times the largest eigenvalue of training.",
         off("looped_1", beyond=True), kind="identity",

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.identification.in_training import AGREES, ANSWER, LOSS, NAMES, NETWORKS, NONE, STEPS, TIMES
-from experiments.statistics import of_record
+from experiments.identification.expected import HALF_THE_DIRECTIONS
+from experiments.identification.in_training import AGREES, ANSWER, FULL, LOSS, NAMES, NETWORKS, NONE, STEPS, TIMES
+from experiments.statistics import Statistic, among, of_record
 from icl_lab.lab import NotRun, Record, claims_of, style
 from icl_lab.lab.style import Axes, Figure
 
@@ -38,6 +39,25 @@ def names(record: Record, network: str) -> np.ndarray:
         raise NotRun(f"the network {network}")
     answers = ANSWER(record, network=network, answer="algorithm")
     return np.where(answers == ZERO, NONE, answers).astype(int)
+
+
+@of_record
+def learned(record: Record, network: str, time: int = -1) -> np.ndarray:
+    """(M,) whether a member has left the plateau at the end, or at another answer: uses half of the directions."""
+    if network not in record.config["networks"]:
+        raise NotRun(f"the network {network}")
+    return (ANSWER(record, network=network, answer="asymmetry")[:, time] < HALF_THE_DIRECTIONS).astype(float)
+
+
+@of_record
+def all_learned(record: Record, time: int = -1) -> np.ndarray:
+    """(networks x M,) the same of all networks."""
+    return np.concatenate([learned(network, time)(record) for network in record.config["networks"]])
+
+
+def of_learned(network: str, statistic: Statistic) -> Statistic:
+    """(M,) a statistic of the members of a network that have left the plateau."""
+    return among(learned(network), statistic)
 
 
 def fallen(record: Record, network: str) -> np.ndarray:
@@ -114,6 +134,17 @@ def agrees(record: Record) -> np.ndarray:
     return np.concatenate([AGREES(record, network=name) for name in record.config["networks"]])
 
 
+def agrees_untrained(record: Record) -> np.ndarray:
+    """(networks x M,) whether that is the name, or none, which the short list gives at the first answer."""
+    if not record.config["in_full"]:
+        raise NotRun("answers among all families")
+    pairs = []
+    for network in record.config["networks"]:
+        full = FULL(record, network=network, answer="algorithm")
+        pairs.append(names(record, network)[:, 0] == np.where(full == ZERO, NONE, full))
+    return np.concatenate(pairs).astype(float)
+
+
 _TEN = "ten of ten leave the share open down to .72"
 _SHARE: dict[str, Any] = {"interval": "wilson", "at_least": 0.5, "reason": _TEN}
 _POOLED: dict[str, Any] = {"interval": "wilson", "unit": "network", "at_least": 0.8}
@@ -132,11 +163,16 @@ claim = claims_of("identification.in_training", "This lab", presets=("lab",))
 
 CLAIMS = (
     claim(
+        "learned",
+        "Members of all networks have left the plateau on which they use less than half of the directions of the "
+        "inputs, share at the end (the other claims are of these; control: at the start).",
+        all_learned(), control=all_learned(0), **_POOLED, reason="most; 46 of 50 leave the share open down to .81",
+    ),
+    claim(
         "after_half",
         "The name that a network is given last comes after half of the loss has fallen, share of the members of all "
-        "networks (control: answers in reverse).",
-        after_half(), control=after_half(backwards), headline=1, **_POOLED,
-        falsified_by="last names that are given while most of the loss is still there",
+        "networks that get one (control: answers in reverse).",
+        among(all_learned(), after_half()), control=among(all_learned(), after_half(backwards)), headline=1, **_POOLED,
         reason="46 of 50 leave the share open down to .81; a name needs a distance below .05, a half of the loss one "
         "of .7",
     ),
@@ -145,7 +181,8 @@ CLAIMS = (
             f"before_{network}",
             f"{_SAID[network]}: share of the fall of the loss that is done before that name is first given (control: "
             "answers in reverse).",
-            before_the_name(network), control=before_the_name(network, backwards), at_least=0.5, reason=reason,
+            of_learned(network, before_the_name(network)), at_least=0.5, reason=reason,
+            control=of_learned(network, before_the_name(network, backwards)),
         )
         for network, reason in _BEFORE.items()
     ),
@@ -153,7 +190,8 @@ CLAIMS = (
         claim(
             f"order_{network}",
             f"{_SAID[network]}: GD is named first, and GD++ later, share of the members (control: answers in reverse).",
-            in_order(network), control=in_order(network, backwards), **_SHARE, headline=2 * (network == "two_loops"),
+            of_learned(network, in_order(network)), control=of_learned(network, in_order(network, backwards)), **_SHARE,
+            headline=2 * (network == "two_loops"),
         )
         for network in ("two_loops", "five_layers")
     ),
@@ -161,13 +199,14 @@ CLAIMS = (
         "plateau",
         "At the last answer before a tenth of the loss has fallen no algorithm is named, share of the members of all "
         "networks (control: at the end).",
-        unnamed(), control=unnamed(at_the_end=True), **_POOLED,
+        among(all_learned(), unnamed()), control=among(all_learned(), unnamed(at_the_end=True)), **_POOLED,
         reason="46 of 50 leave the share open down to .81; weights that leave zero are not yet symmetric",
     ),
     claim(
         "falling_one_layer",
         "One layer is named preconditioned GD before it is GD, share of the members (control: at the end).",
-        ever("one_layer", "preconditioned GD"), control=ends_as("one_layer", ("preconditioned GD",)),
+        of_learned("one_layer", ever("one_layer", "preconditioned GD")),
+        control=of_learned("one_layer", ends_as("one_layer", ("preconditioned GD",))),
         **_SHARE | {"reason": f"queries and keys grow together, so that their product is symmetric, in its large "
                               f"directions first; {_TEN}"},
     ),
@@ -175,7 +214,8 @@ CLAIMS = (
         claim(
             f"stays_{network}",
             f"Once {who} is named {name}, later answers are {name} too (share; control: answers in another order).",
-            stays(network, name), control=stays(network, name, shuffled), at_least=0.9,
+            of_learned(network, stays(network, name)), control=of_learned(network, stays(network, name, shuffled)),
+            at_least=0.9,
             reason="one answer in ten may be another", headline=3 * (network == "one_layer"),
         )
         for network, who, name in (("one_layer", "one layer", "GD"), ("delta_net", "DeltaNet", "LMS"))
@@ -184,7 +224,8 @@ CLAIMS = (
         claim(
             f"ends_{network}",
             f"{_SAID[network]}: {' or '.join(families)} at the end, share of the members (control: at the start).",
-            ends_as(network, families), control=ends_as(network, families, 0), **_SHARE,
+            of_learned(network, ends_as(network, families)),
+            control=of_learned(network, ends_as(network, families, 0)), **_SHARE,
         )
         for network, families in (
             ("one_layer", ("GD",)), ("two_loops", ("GD++",)), ("softmax_heads", ("softmax regression", "centred GD")),
@@ -194,8 +235,9 @@ CLAIMS = (
     claim(
         "short_list",
         "At the end all families of identify give the name that the short list gives, share of the members of all "
-        "networks.",
-        agrees, **_POOLED, reason="46 of 50 leave the share open down to .81",
+        "networks (control: the short list at the start).",
+        among(all_learned(), agrees), control=among(all_learned(), agrees_untrained), **_POOLED,
+        reason="46 of 50 leave the share open down to .81",
     ),
 )  # fmt: skip
 

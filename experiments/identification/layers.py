@@ -184,7 +184,7 @@ def flat(member: Callable) -> Callable:
 
 EXPERIMENT = Experiment(
     "identification.layers", __doc__, PRESETS, measured, (GRID, LOW, FACTOR, READ, GPT_ERROR),
-    given=True, constraints=(once("networks"),), reads=("von_oswald.multi_step", "garg.linear_functions"),
+    given=True, constraints=(once("networks"),),
 )  # fmt: skip
 
 if __name__ == "__main__":

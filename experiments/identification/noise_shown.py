@@ -1,13 +1,13 @@
-"""What ``noise`` claims and shows. A member that is no better than one step is on the plateau and counts nowhere."""
+"""What ``noise`` claims and shows. Two claims count members on the plateau, no better than one step."""
 
 from collections.abc import Callable
 
 import numpy as np
 
 from experiments import panels
-from experiments.identification.noise import ERROR, FOLLOWED, RIDGE, named
+from experiments.identification.noise import ERROR, FOLLOWED, RIDGE, STRENGTHS, named
 from experiments.statistics import of_record
-from icl_lab.claims import FAILS, NOT_RESOLVED
+from icl_lab.claims import FAILS
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.style import THEORY, Figure
 from icl_lab.lab.style import panels as axes_grid
@@ -34,6 +34,22 @@ def over(record: Record, depth: int, noise: float, reference: str) -> np.ndarray
         raise NotRun(f"noise {noise:.3g}")
     error, step, other = (ERROR(record, depth=depth, noise=named(noise), of=of) for of in ("error", "step", reference))
     return np.where((depth == 1) | (error < LEFT * step), error / other, np.nan)
+
+
+@of_record
+def learned(record: Record, depth: int) -> np.ndarray:
+    """(noises x M,) 1 for trainings at a noise above 0 that have left the plateau: less than ``LEFT`` of one step."""
+    errors, steps = (
+        np.concatenate([ERROR(record, depth=depth, noise=named(one), of=of) for one in noises(record, depth)])
+        for of in ("error", "step")
+    )
+    return (errors < LEFT * steps).astype(float)
+
+
+def half_step(depth: int, noise: float) -> Callable[[Record], float]:
+    """Half of the distance of neighbouring strengths that are tried, at the mean strength, over the noise."""
+    apart = (STRENGTHS[1] / STRENGTHS[0]) ** 0.5 - 1
+    return lambda record: float(np.nanmean(of_ridge(depth, noise, "strength")(record)) * apart)
 
 
 @of_record
@@ -77,8 +93,8 @@ def slope(record: Record, depth: int, strengths_of: Callable[[Record, int], np.n
     return np.where(np.isfinite(strengths).all(1), slopes, np.nan)
 
 
-_FAIL = ("strength_4th", "ridge", "six_ridge")
-_AT_LAB = {"strength_16th": NOT_RESOLVED, "bayes_16th": NOT_RESOLVED} | dict.fromkeys(_FAIL, FAILS)
+_FAIL = ("strength_16th", "bayes_16th", "strength_4th", "ridge", "six_ridge")
+_AT_LAB = dict.fromkeys(_FAIL, FAILS)
 claim = claims_of(
     "identification.noise", "von Oswald et al. 2022; Vladymyrov et al. 2024", _AT_LAB, presets=("lab", "paper")
 )
@@ -88,6 +104,16 @@ _DEPTHS = (
 )  # fmt: skip
 
 CLAIMS = (
+    *(
+        claim(
+            f"{before}learned",
+            f"{loops.capitalize()} loops trained at a noise leave the plateau: they have less than {LEFT:g} of the "
+            "error of one step (share of trainings; what else is claimed is of these; control: one loop).",
+            learned(depth), at_least=0.5, interval="wilson", unit="training", control=learned(1),
+            reason="most of them; one step is the best that one loop can be",
+        )
+        for depth, before, loops, _ in _DEPTHS
+    ),
     claim(
         "follows",
         "The strength of ridge in four loops rises with the noise of training (slope of its log against that of the "
@@ -116,6 +142,7 @@ CLAIMS = (
             f"At noise {text} {loops} loops take the strength of the Bayes predictor (over the noise; control: one "
             "loop).",
             of_ridge(depth, noise, "strength"), near=1.0, tolerance=0.1, control=of_ridge(1, noise, "strength"),
+            half_step=half_step(depth, noise),
             reason=f"a tenth, as the question was put; {why}",
         )
         for depth, before, loops, why in _DEPTHS

@@ -153,7 +153,6 @@ def said_of(found: Identified) -> dict[str, Any]:
 EXPERIMENT = Experiment(
     "identification.von_oswald", __doc__, PRESETS, measured, (GRID, FACTOR, EQUALS, LOSS, NUMBER),
     trainings=trainings, constraints=SCHEDULE, given=True,
-    reads=tuple(sorted({f"von_oswald.{name.split('/')[0]}" for name in EXPECTED if name not in CONTROLS})),
 )  # fmt: skip
 
 if __name__ == "__main__":

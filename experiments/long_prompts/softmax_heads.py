@@ -75,6 +75,12 @@ def network(config: Config, heads: int) -> Model:
     return training.model(layer, config.context_length, config.input_size, joint_layout(sign=1))
 
 
+def untrained_logits(config: Config, heads: int) -> np.ndarray:
+    """(M, H, D, D) maps of the logits of networks before training."""
+    params = jax.vmap(network(config, heads).init)(member_keys(config, 910))
+    return np.asarray(jax.vmap(weights)(params)[0], np.float64)
+
+
 def sampler(config: Config, length: int) -> Sampler:
     """Prompts of so many examples."""
     return gaussian_regression(context_length=length, covariance=np.eye(config.input_size))

@@ -8,7 +8,7 @@ from experiments.statistics import Statistic, among, of_record
 from icl_lab.claims import FAILS, NOT_RESOLVED, NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.quantities import Quantity
-from icl_lab.lab.style import THEORY, Axes, Figure, band
+from icl_lab.lab.style import THEORY, Axes, Figure
 from icl_lab.theory import softmax_expansion, softmax_scale
 
 
@@ -81,6 +81,13 @@ def off_identity(record: Record) -> np.ndarray:
     return statistics.off_identity(of_heads(record, binary.LOGITS, 1)[:, 0])
 
 
+def off_identity_untrained(record: Record) -> np.ndarray:
+    """(M,) the same before training."""
+    if 1 not in record.config["heads"]:
+        raise NotRun("1 heads")
+    return statistics.off_identity(binary.untrained_logits(config_of(record), 1)[:, 0])
+
+
 def rate(record: Record) -> np.ndarray:
     """(M,) size of the factor on one head's average of labels: eta."""
     return np.abs(of_heads(record, binary.RATE, 1)[:, 0])
@@ -136,8 +143,9 @@ CLAIMS = (
         reason="it makes up for the scale of the logits, which is known to 5 %",
     ),
     claim(
-        "identity", "The logits of one head are a multiple of x_i.x_q (relative distance).", off_identity,
-        at_most=0.05, reason=f"{_ADAM}: 25 entries make .022 at D = 5; twice that",
+        "identity", "The logits of one head are a multiple of x_i.x_q (relative distance; control: before training).",
+        off_identity, at_most=0.05, control=off_identity_untrained,
+        reason=f"{_ADAM}: 25 entries make .022 at D = 5; twice that",
     ),
     claim(
         "cancel",
@@ -179,7 +187,7 @@ SAID = {1: "one head", 2: "two heads"}
 def _course(axes: Axes, record: Record) -> None:
     for heads in record.config["heads"]:
         errors = 2 * binary.LOSS(record, heads=heads) / record.config["input_size"]
-        band(axes, binary.STEPS(record), errors, label=SAID[heads], **panels.SERIES[heads] | {"marker": ""})
+        panels.courses(axes, binary.STEPS(record), errors, SAID[heads], panels.SERIES[heads])
     for best in (binary.EXACT(record, of="error")[0], centred(record)):
         axes.axhline(best, **THEORY)
     panels.described(axes, 2, xlabel="training step", ylabel="error", yscale="log", title="training")
@@ -188,13 +196,14 @@ def _course(axes: Axes, record: Record) -> None:
 def _lengths(axes: Axes, record: Record) -> None:
     lengths = np.array(binary.tested(config_of(record)))
     order = np.argsort(lengths)
-    for heads in record.config["heads"]:
+    axes.set(xscale="log", yscale="log")
+    widths = record.config["heads"]
+    for heads, shift in zip(widths, panels.beside(widths, 0.08)):
         errors = binary.ERROR(record, heads=heads)[:, order]
-        panels.bars(axes, lengths[order], errors, SAID[heads], panels.SERIES[heads])
+        panels.strip(axes, (1 + shift) * lengths[order], errors, SAID[heads], panels.SERIES[heads], width=0.05)
     axes.plot(lengths[order], binary.EXACT(record, of="error")[order], **THEORY, label="theory")
     fine = np.geomspace(lengths.min(), lengths.max(), 40)
     axes.plot(fine, [centred(record, m) for m in fine], **THEORY)
-    axes.set(xscale="log", yscale="log")
     panels.described(axes, 2, xlabel="examples at test", ylabel="error", title="longer prompts")
     axes.set_xticks(lengths[order], [f"{n}" for n in lengths[order]])
     axes.minorticks_off()

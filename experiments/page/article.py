@@ -63,15 +63,15 @@ def differences(ledger: Ledger) -> list[Mapping[str, Any]]:
 
 
 def wrong_predictions(ledger: Ledger) -> list[Mapping[str, Any]]:
-    """Rows of the ledger that were predicted to hold and fail, or the other way round.
+    """Rows of the ledger that were predicted to hold and failed at first, or the other way round.
 
-    The prediction is what was committed before the first record: ``predicted`` of the ledger, which is null where there
-    was none.
+    Both are of the first record: ``predicted`` was committed before it (null where nothing was), ``first_verdict`` is
+    its verdict. A later record may have changed it.
     """
     return [
         dict(row) | {"measured": numbers.estimate(row), "bound": numbers.bound(row)}
         for row in ledger.values()
-        if {row["predicted"], row["verdict"]} == {HOLDS, FAILS} and not is_identity(row)
+        if {row["predicted"], row["first_verdict"]} == {HOLDS, FAILS} and not is_identity(row)
     ]
 
 

@@ -52,11 +52,13 @@ def picture(path: Path, width: int, quality: int) -> Picture:
 
 
 def shrink(path: Path, largest: int) -> None:
-    """Makes a PNG smaller than ``largest`` bytes: 256 colours first, then fewer pixels."""
-    picture = Image.open(path).convert("RGB")
+    """Gives a PNG 256 colours, a third of the bytes, and fewer pixels until it is smaller than ``largest`` bytes."""
+    with Image.open(path) as opened:
+        picture = opened.convert("RGB")
+    picture.quantize(256).save(path, optimize=True)
     while path.stat().st_size >= largest:
-        picture.quantize(256).save(path, optimize=True)
         picture = picture.resize((picture.width * 4 // 5, picture.height * 4 // 5), Image.Resampling.LANCZOS)
+        picture.quantize(256).save(path, optimize=True)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -42,6 +42,7 @@ class Row:
     dots: Dots | None
     place: Place | None
     published: str  # the value that the paper prints, and where
+    beside: str
     falsified_by: str
     identity: bool  # shown, and not counted
 
@@ -82,7 +83,7 @@ class Section:
     finding: str
     headlines: list[Row]
     runs: list[Run]
-    rows: list[Row]  # one of each claim, at its best preset
+    rows: list[Row]  # one of each claim, by which it is counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +96,7 @@ class PaperView:
 
     @property
     def rows(self) -> list[Row]:
-        """One of each claim, at its best preset."""
+        """One of each claim, by which it is counted."""
         return [row for section in self.sections for row in section.rows]
 
     def caption(self, path: Path) -> str:
@@ -173,6 +174,7 @@ def _row(row: Mapping[str, Any], record: Record, claim: Claim | None, at_lab: Ma
         verdict=row["verdict"],
         why=_why(row),
         control="" if row["control"] is None else numbers.plain(row["control"]),
+        beside=_beside(row, claim),
         elsewhere=elsewhere,
         dots=dots(row, _members(row, record, claim)),
         place=on_common_axis(row),
@@ -180,6 +182,12 @@ def _row(row: Mapping[str, Any], record: Record, claim: Claim | None, at_lab: Ma
         falsified_by=claim.falsified_by if claim else "",
         identity=is_identity(row),
     )
+
+
+def _beside(row: Mapping[str, Any], claim: Claim | None) -> str:
+    """What is shown for comparison, with the reason why it is no control."""
+    value = row.get("beside")
+    return f"{numbers.plain(value)}, {claim.beside.reason}" if value is not None and claim and claim.beside else ""
 
 
 def _published(claim: Claim | None) -> str:
@@ -225,7 +233,7 @@ def papers_of(runs: Mapping[str, list[Run]], experiments: Mapping[str, Experimen
 def _section(experiment: Experiment, runs: list[Run], ledger: Ledger) -> Section:
     first = experiment.about.strip().splitlines()[0].removesuffix(".")
     title, source = match.groups() if (match := re.fullmatch(r"(.*) \(([^()]*)\)", first)) else (first, "")
-    rows = _once(runs)
+    rows = once(runs)
     headlines = [row for row in rows if row.id in experiment.headlines]
     headlines = headlines or [row for row in rows if row.verdict == HOLDS][:3] or rows[:3]
     finding = worded(finding_of(experiment), experiment.name, ledger)
@@ -233,15 +241,22 @@ def _section(experiment: Experiment, runs: list[Run], ledger: Ledger) -> Section
     return Section(experiment.name, title, source.removesuffix("."), finding, headlines, runs, rows)
 
 
-def _once(runs: Iterable[Run]) -> list[Row]:
-    """One row of each claim: of the best preset at which it is judged, with what its other records say."""
+def once(runs: Iterable[Run]) -> list[Row]:
+    """One row of each claim, with what its other records say: the one by which it is counted.
+
+    At the published size where it was judged there and the run reached its criterion, otherwise at the best preset at
+    which it is judged, as in the tables of README.md.
+    """
     by_claim: dict[str, list[Row]] = {}
     for run in runs:
         for row in run.rows:
             by_claim.setdefault(row.id, []).append(row)
     rows = []
     for same in by_claim.values():
-        best = next((row for row in same if row.verdict != NOT_JUDGED), same[0])
+        judged = [row for row in same if row.verdict != NOT_JUDGED]
+        published = [row for row in judged if row.preset == "paper" and row.verdict != NOT_REACHED]
+        best = [*published, *judged, *same][0]
         others = [f"at {row.preset}: {row.verdict}, {row.estimate}" for row in same if row is not best]
-        rows.append(dataclasses.replace(best, elsewhere=[*best.elsewhere, *others]))
+        at_lab = any(row.preset == "lab" for row in same)  # what is committed at lab is among the others, or is best
+        rows.append(dataclasses.replace(best, elsewhere=others if at_lab else [*best.elsewhere, *others]))
     return rows

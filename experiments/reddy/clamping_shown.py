@@ -8,7 +8,7 @@ from experiments.reddy.clamping import CURVE, PARTS, STEPS, conditions
 from experiments.reddy.panels import CONDITIONS
 from experiments.reddy.statistics import control_learns, onset_times, or_last, present
 from experiments.statistics import of_record
-from icl_lab.claims import NOT_REACHED, Quick
+from icl_lab.claims import NOT_REACHED, Beside, Quick
 from icl_lab.lab import Record, claims_of
 from icl_lab.lab.style import Figure, band, panels
 
@@ -43,8 +43,8 @@ def _less_than(record: Record, other: str, condition: str) -> np.ndarray:
 
 
 @of_record
-def _moved(record: Record, name: str) -> np.ndarray:
-    """(M,) rise of a measure at the control's onset where the classifier was frozen, as a share of the control's rise.
+def _moved(record: Record, name: str, held: str = "cla_held") -> np.ndarray:
+    """(M,) rise of a measure at the control's onset where a part was frozen, as a share of the control's rise.
 
     No value where the control's onset lies within the time frozen, or there is none.
     """
@@ -53,7 +53,7 @@ def _moved(record: Record, name: str) -> np.ndarray:
     at = np.searchsorted(steps, or_last(times, steps))
     rises = [
         np.take_along_axis(CURVE(record, condition=one, metric=name), at[:, None], 1)[:, 0] - control[:, 0]
-        for one in ("cla_held", "control")
+        for one in (held, "control")
     ]
     judged = np.isfinite(times) & (times > record.config["hold"])
     return np.where(judged, rises[0] / np.where(judged, rises[1], 1.0), np.nan)
@@ -72,14 +72,28 @@ def _cla_without(record: Record, condition: str) -> np.ndarray:
     return np.where(rise >= RISE, (held[:, at] - held[:, 0]) / np.maximum(rise, RISE), np.nan)
 
 
+def _cla_learned(record: Record, condition: str) -> np.ndarray:
+    """(M,) step at which CLA is half way from the control's start to 1; infinite if never."""
+    given, control = (CURVE(record, condition=name, metric="cla") for name in (condition, "control"))
+    return crossing(given - (1 + control[:, :1]) / 2, STEPS(record), 0.0)
+
+
 def _cla_time(record: Record) -> np.ndarray:
     """(M,) steps until CLA is half way from its start to 1, with a perfect first layer over the control's.
 
     With it at most the last step; no value where the control's never is.
     """
-    given, control = (CURVE(record, condition=name, metric="cla") for name in ("ila1_given", "control"))
-    steps, half = STEPS(record), (1 + control[:, :1]) / 2
-    return or_last(crossing(given - half, steps, 0.0), steps) / present(crossing(control - half, steps, 0.0))
+    given, control = (_cla_learned(record, condition) for condition in ("ila1_given", "control"))
+    return or_last(given, STEPS(record)) / present(control)
+
+
+def _second_phase(record: Record) -> np.ndarray:
+    """(M,) steps from there to the onset, with a perfect first layer over the control's."""
+    given, control = (
+        present(onsets(record, condition)) - present(_cla_learned(record, condition))
+        for condition in ("ila1_given", "control")
+    )
+    return given / control
 
 
 def _remaining(record: Record) -> np.ndarray:
@@ -100,19 +114,19 @@ LEARNED = control_learns(onsets)
 
 CLAIMS = (
     claim(
-        "cla_delays", "Freezing the classifier delays the onset by most of the time frozen (delay over that time).",
-        least_delay("cla_held"), at_least=0.5, headline=1,
-        falsified_by="an onset that comes no later with the classifier frozen",
+        "cla_delays", "Freezing the classifier delays the onset by most of the time frozen (delay over that time; "
+        "control: freezing the first layer's attention).",
+        least_delay("cla_held"), at_least=0.5, headline=1, control=least_delay("ila1_held"),
         reason="what must move first costs all of that time, what comes later none of it",
         quick=Quick(0.0, "100 steps; at this rate the onset comes after 2,000", NOT_REACHED, LEARNED),
     ),
     *(
         claim(
             f"{name}_does_not_delay",
-            f"Freezing {_NAMES[name]} while CLA is learned delays the onset by less than half of that time.",
+            f"Freezing {_NAMES[name]} while CLA is learned delays the onset by less than half of that time (control: "
+            "freezing the classifier).",
             delay(f"{name}_held"), at_most=0.5, control=least_delay("cla_held"),
             headline=2 if name == "ila1" else 0,
-            falsified_by="an onset that waits until the attention is released",
             reason="the same half; it says nothing of later times: in this one the control's ILA1 hardly moves",
         )
         for name in ("ila1", "tla2")
@@ -120,8 +134,10 @@ CLAIMS = (
     *(
         claim(
             f"cla_before_{name}", f"Freezing the classifier delays the onset by more than freezing {about} does "
-            "(paired difference of delays over the time frozen).",
+            "(paired difference of delays over the time frozen"
+            f"{'; control: the first layer frozen in place of the classifier' if name != 'ila1' else ''}).",
             _less_than(f"{name}_held", "cla_held"), at_least=0.0,
+            control=None if name == "ila1" else _less_than(f"{name}_held", "ila1_held"),
             reason="an order: which of the two must move first",
         )
         for name, about in _NAMES.items()
@@ -130,8 +146,8 @@ CLAIMS = (
         claim(
             f"cla_drives_{name}",
             f"At the control's onset, {name.upper()} of the member whose classifier was frozen has "
-            "not moved (its rise over the control's).",
-            _moved(name), at_most=0.25,
+            "not moved (its rise over the control's; control: the labels' share of the attention frozen).",
+            _moved(name), at_most=0.25, control=_moved(name, "tla2_held"),
             reason="a quarter: it follows CLA, which has risen part of the way since the release",
         )
         for name in ("ila1", "tila2")
@@ -139,14 +155,16 @@ CLAIMS = (
     claim(
         "cla_is_held",
         "Freezing the classifier stops CLA, though the values train on (its rise while frozen over the "
-        "control's).", _cla_without("cla_held"), at_most=0.25,
+        "control's; control: the first layer's attention frozen).",
+        _cla_without("cla_held"), at_most=0.25, control=_cla_without("ila1_held"),
         reason="a quarter: else the delay would not be that of a stopped CLA; the values move it through the frozen "
         "read-out",
     ),
     *(
         claim(
-            f"cla_without_{name}", f"CLA rises while {about} is frozen (its rise in that time over the control's).",
-            _cla_without(f"{name}_held"), at_least=0.75,
+            f"cla_without_{name}", f"CLA rises while {about} is frozen (its rise in that time over the control's; "
+            "control: the classifier frozen).",
+            _cla_without(f"{name}_held"), at_least=0.75, control=_cla_without("cla_held"),
             reason="three quarters: CLA is the first to move and needs none of them",
         )
         for name, about in _NAMES.items()
@@ -154,26 +172,28 @@ CLAIMS = (
     claim(
         "slow_phase_stays",
         "A perfect first layer from the start does not remove the slow phase: CLA takes as long to rise half way to 1 "
-        "(steps over the control's).",
-        _cla_time, at_least=0.5, headline=3, reason="half as long would be another phase",
-        falsified_by="labels of the context learned at once with a perfect first layer",
+        "(steps over the control's; control: the steps from there to the onset).",
+        _cla_time, at_least=0.5, headline=3, reason="half as long would be another phase", control=_second_phase,
     ),
     claim(
-        "wait_stays", "Nor does it remove the wait (onset over the control's).",
-        _remaining, at_least=0.5,
+        "wait_stays", "Nor does it remove the wait (onset over the control's; control: the part of it after CLA).",
+        _remaining, at_least=0.5, control=_second_phase,
         reason="the slow phase, in which CLA is learned, is the larger part of the wait",
     ),
     claim(
         "attention_lost",
-        "Queries and keys that start afresh after the time for which parts are frozen cost less than half of it.",
+        "Queries and keys that start afresh after the time for which parts are frozen cost less than half of it "
+        "(control: the classifier frozen).",
         delay("attention_lost"), at_most=0.5, reason="the slow phase learns to answer, not to attend",
-        control=least_delay("answer_lost"),
+        control=least_delay("cla_held"),
+        beside=Beside(least_delay("answer_lost"), "answers, too, are soon learned again; the next claim compares them"),
     ),
     claim(
         "answer_before_attention",
         "Values and classifier that start afresh then cost more than queries and keys do "
-        "(paired difference of delays over that time).",
+        "(paired difference of delays over that time; control: in place of the former, the first layer frozen).",
         _less_than("attention_lost", "answer_lost"), at_least=0.0, reason="an order, for the same reason",
+        control=_less_than("attention_lost", "ila1_held"),
     ),
 )  # fmt: skip
 

@@ -103,9 +103,8 @@ def _claims(n: int, last: int) -> tuple:
         claim(
             f"cla_necessary_{n}",
             f"N = {n}: nothing else is learned while the classifier is frozen past the control's onset (share of the "
-            "control's wait that remains after the release).",
-            remaining(n, f"cla_held_{last}"), at_least=0.75, headline=1,
-            falsified_by="attention learned during the hold, which leaves no wait after it",
+            "control's wait that remains after the release; control: the first layer's attention frozen).",
+            remaining(n, f"cla_held_{last}"), at_least=0.75, headline=1, control=remaining(n, f"ila1_held_{last}"),
             reason="three quarters: some of the values' way is possible without the classifier",
         ),
         *(
@@ -123,17 +122,18 @@ def _claims(n: int, last: int) -> tuple:
             claim(
                 f"{group}_not_sufficient_{n}",
                 f"N = {n}: {about} alone, given by a trained network, does not suffice (share of the control's wait "
-                "that remains).",
+                "that remains; control: all given but this).",
                 remaining(n, f"{group}_given"), at_least=0.25, headline=2 if group == "answer" else 0, **quarter,
-                falsified_by="an onset at once from the given part",
+                control=remaining(n, f"{group}_missing"),
             )
             for group, about in GIVEN.items()
         ),
         *(
             claim(
                 f"{group}_quick_{n}",
-                f"N = {n}: {about} alone missing, all else given, is learned soon (the same share).",
-                remaining(n, f"{group}_missing"), at_most=0.25, **quarter,
+                f"N = {n}: {about} alone missing, all else given, is learned soon (the same share; control: both "
+                "layers missing).",
+                remaining(n, f"{group}_missing"), at_most=0.25, control=remaining(n, "answer_given"), **quarter,
             )
             for group, about in GIVEN.items()
         ),

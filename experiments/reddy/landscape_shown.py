@@ -41,6 +41,16 @@ def cliff_width(record: Record, form: str) -> np.ndarray:
 
 
 @of_record
+def foot_width(record: Record, form: str) -> np.ndarray:
+    """Time from half to a tenth of log N, of the time up to half, at L = 4N: the longest over N."""
+    widths = []
+    for n, loss in zip(record.config["lengths"], binary.LENGTHS_LOSS(record, form=form)):
+        middle, foot = np.interp([-np.log(n) / 2, -np.log(n) / 10], -loss, binary.TIMES(record, form=form))
+        widths.append(foot / middle - 1)
+    return np.max(widths)[None]
+
+
+@of_record
 def narrowing(record: Record, form: str) -> np.ndarray:
     """Width of the cliff, the longest over L, at one N over that at the N before it: the largest over neighbours."""
     top, middle = binary.WAIT(record, form=form)
@@ -49,19 +59,32 @@ def narrowing(record: Record, form: str) -> np.ndarray:
 
 
 @of_record
-def shelf_drop(record: Record, form: str) -> np.ndarray:
-    """Share of the way from log L to log N that the loss has gone at nine tenths of the wait, L = 4N: most over N."""
+def narrowing_with_labels(record: Record, form: str) -> np.ndarray:
+    """Width of the cliff at one L over that at the L before it: the largest over neighbours and N."""
+    top, middle = binary.WAIT(record, form=form)
+    widths = (middle - top) / top
+    return (widths[:, 1:] / widths[:, :-1]).max()[None]
+
+
+@of_record
+def shelf_drop(record: Record, form: str, share: float = 0.9) -> np.ndarray:
+    """Share of the way from log L to log N that the loss has gone at a share of the wait, L = 4N: most over N."""
     times, drops = binary.TIMES(record, form=form), []
     for n, loss in zip(record.config["lengths"], binary.LENGTHS_LOSS(record, form=form)):
         wait = np.interp(-np.log(n) / 2, -loss, times)
-        drops.append((np.log(4 * n) - np.interp(0.9 * wait, times, loss)) / np.log(4))
+        drops.append((np.log(4 * n) - np.interp(share * wait, times, loss)) / np.log(4))
     return np.max(drops)[None]
 
 
 @of_record
-def grows(record: Record, form: str, axis: str) -> np.ndarray:
-    """Ratio of the waits of neighbouring cells, more pairs over fewer, or fewer labels over more: the smallest."""
+def grows(record: Record, form: str, axis: str, in_units: bool = False) -> np.ndarray:
+    """Ratio of the waits of neighbouring cells, more pairs over fewer, or fewer labels over more: the smallest.
+
+    ``in_units``: of the closed form of the wait for many pairs.
+    """
     wait = binary.WAIT(record, form=form)[1]
+    if in_units:
+        wait = wait / binary.WAIT_LIMIT(record)
     return (wait[1:] / wait[:-1] if axis == "pairs" else wait[:, :-1] / wait[:, 1:]).min()[None]
 
 
@@ -135,23 +158,23 @@ CLAIMS = (
                 f"cliff_{form}",
                 "From N = 4 on the shelf ends in a cliff: the loss falls from .9 to half of log N in at most a "
                 f"twentieth of the time up to there (the longest over cells of N and L; {about}; the mean field has "
-                ".053 at N = 3 and .120 at N = 2).",
-                cliff_width(form), where="Fig. 7", at_most=0.05,
+                ".053 at N = 3 and .120 at N = 2; control: from half to a tenth).",
+                cliff_width(form), where="Fig. 7", at_most=0.05, control=foot_width(form),
                 reason="much shorter than the wait; what is left after that falls as 1/t only",
             ),
             claim(
                 f"narrowing_{form}",
                 "The more pairs, the sharper the cliff: twice as many leave less than half of its width (the same "
-                f"share, the largest ratio of neighbours; {about}).",
-                narrowing(form), where="Fig. 7", at_most=0.5,
+                f"share, the largest ratio of neighbours; {about}; control: more labels).",
+                narrowing(form), where="Fig. 7", at_most=0.5, control=narrowing_with_labels(form),
                 reason="faster than 1/N; the shelf's length alone is N^(3/2)",
             ),
             *(
                 claim(
                     f"wait_{axis}_{form}",
                     f"The wait grows with {'N' if axis == 'pairs' else 'N/L towards 1'} (ratio of neighbouring cells, "
-                    f"the smallest; {about}).",
-                    grows(form, axis), where="section on the loss", at_least=1.001,
+                    f"the smallest; {about}; control: in units of its closed form for many pairs).",
+                    grows(form, axis), where="section on the loss", at_least=1.001, control=grows(form, axis, True),
                     reason="an ordering of all neighbours; a thousandth is more than the error of the ODE solver",
                 )
                 for axis in ("pairs", "labels")
@@ -180,8 +203,8 @@ CLAIMS = (
             "At equal rates of the three logits the flow leaves the shelf before it has learned to answer with some "
             "label of the context, unlike the paper's slow phase, which goes down to log N: after nine tenths of the "
             "wait the loss has gone less than half of the way from log L to log N (the most over N, at L = 4N; "
-            f"{about}).",
-            shelf_drop(form), where="Fig. 7 (this lab)", at_most=0.5,
+            f"{about}; control: after 99 hundredths).",
+            shelf_drop(form), where="Fig. 7 (this lab)", at_most=0.5, control=shelf_drop(form, 0.99),
             published=("shelf goes down to log N (1)", "Fig. 7"),
             reason="at equal rates of the three logits the way gone falls as (2N+1)^(-1/2)",
         )

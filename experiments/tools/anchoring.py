@@ -1,24 +1,28 @@
 """Anchors of the gallery's records, and which records the present code no longer reproduces (docs/dev/anchors.md).
 
-An anchor is the record of a smoke run, in the folder ``anchor`` beside the record that was made by the same sources.
+An anchor is the record of a smoke run, in the folder ``anchor`` beside the record that was made by the same code. A
+record is of today if a smoke run of today's code repeats its anchor; without one it is of the commit that it names.
 """
 
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
 
 from experiments.binaries import belongs, unlike
-from icl_lab.lab import accepted, anchors, flags, records
+from icl_lab.lab import anchors, flags, provenance, records
+from icl_lab.lab.combining import code_of
 from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.provenance import changed, digest, of_others, other_settings, provenance, versions
+from icl_lab.lab.provenance import changed, commit_of, digest, of_others, other_settings, versions
 from icl_lab.lab.record import Record, RecordError, in_single
 from icl_lab.lab.trainings import Fits
 from icl_lab.machine import CAP, vectors
@@ -68,35 +72,51 @@ def anchored(folder: Path) -> bool:
         return False
 
 
-def make(experiment: Experiment, folder: Path, then: Record | None = None) -> str:
-    """Makes the anchor of the record in a folder, from smoke runs under the present code.
-
-    Returns:
-      Why none is made: today's smoke run is not the one that the record's code gave (``then``); else nothing.
-    """
+def make(experiment: Experiment, folder: Path) -> None:
+    """Makes the anchor of the record in a folder, from smoke runs under the present code."""
     smoke = experiment.presets["smoke"]
     with compiling_quickly():
         kept = smoke_run(experiment)
         nearby = [smoke_run(experiment, n, anchors.NEARBY) for n in range(NEARBY)]
         limits = anchors.limits(kept, nearby, smoke_run(experiment, NEARBY, anchors.ELSEWHERE))
-    if then is not None and (differences := anchors.differences(then.arrays, tolerances(then, limits), kept)):
-        return f"today's smoke run differs from that of the record's sources ({'; '.join(differences)})"
-    metrics, process = {"record": identity(folder), "limits": limits}, provenance(0.0)
+    metrics, process = {"record": identity(folder), "limits": limits}, provenance.provenance(0.0)
     origin = {name: process[name] for name in ("versions", "vectors", "precision", "commit", "uncommitted_changes")}
     origin |= {"sources": experiment.source_version(), "conditions": conditions()}
     records.save(Record(experiment.name, "smoke", flags.to_json(smoke), metrics, kept, origin), folder / ANCHOR, [])
+
+
+def make_at_its_commit(record: Record, folder: Path) -> str:
+    """Makes the anchor of the record in a folder by the code of its commit, which collects it in a clone of its own.
+
+    Returns:
+      Why none is made; else nothing.
+    """
+    commit = record.provenance.get("commit")
+    if not commit or record.provenance.get("uncommitted_changes") is not False:
+        return "its code is in no commit"
+    run = partial(subprocess.run, check=True, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as place:
+        home, gallery = Path(place) / "home", Path(place) / "figures"
+        records.save(record, Path(place) / "run", [])
+        places = [f"--runs={place}/run", f"--figures={gallery}", f"--readme={place}/none"]
+        try:
+            run(["git", "clone", "--quiet", "--shared", "--no-checkout", provenance.HOME, home])
+            run(["git", "checkout", "--quiet", "--detach", commit], cwd=home)
+            environment = os.environ | {"PYTHONPATH": str(home)}
+            done = run([sys.executable, "-m", "experiments.gallery", *places], cwd=home, env=environment)
+        except (OSError, subprocess.CalledProcessError) as error:
+            return f"{error} {getattr(error, 'stderr', '')}".strip()
+        made = gallery.joinpath(*record.experiment.split("."), record.preset, ANCHOR)
+        if not made.exists():
+            return f"the code of its commit makes none: {done.stdout}{done.stderr}".strip()
+        shutil.copytree(made, folder / ANCHOR)
     return ""
 
 
-def smoke_then(experiment: Experiment, record: Record, runs: Path) -> Record | None:
-    """A run of today's smoke preset in a folder of runs that the sources and versions of a record made, or None."""
-    for path in sorted(runs.rglob("record.json")):
-        with suppress(RecordError):
-            run = records.load(path.parent)
-            of_smoke = run.experiment == experiment.name and not differs_from_smoke(run, experiment)
-            if of_smoke and all(accepted.made_by(run).values()) and not accepted.differing_origins([run, record]):
-                return run
-    return None
+def is_of_this_code(record: Record, experiment: Experiment) -> bool:
+    """Whether the sources and versions that made a record are those of this process."""
+    code = code_of(record)
+    return (code["sources"], code["versions"]) == (experiment.source_version(), of_others(versions()))
 
 
 def differs_from_smoke(record: Record, experiment: Experiment) -> str:
@@ -145,25 +165,14 @@ def conditions() -> dict[str, str]:
     return packages | {"XLA_FLAGS": " ".join(flags), "device": jax.default_backend()}
 
 
-def not_compared(anchor: Record) -> str:
-    """Why a smoke run here is not compared with this anchor; empty where it is."""
+def not_compared(anchor: Record | None) -> str:
+    """Why no smoke run here is compared with the anchor of a record; empty where one is."""
+    if anchor is None:
+        return "it has no anchor"
     origin = anchor.provenance
     reasons = changed(origin["conditions"], conditions()), other_settings(origin.get("precision", {}))
     differing = ", ".join(filter(None, reasons))
-    return f"made under other conditions ({differing})" if differing else ""
-
-
-def why_no_anchor(record: Record, experiment: Experiment) -> str:
-    """Why no anchor may be made for a record now; empty where it may.
-
-    An anchor is made by the code and under the versions of its record, or by code that is accepted as it: made later,
-    it would vouch for a record that the code may no longer give (unless a smoke run of that code is there to compare
-    with, ``smoke_then``).
-    """
-    by = accepted.made_by(record)
-    if (by["sources"], by["versions"]) == (experiment.source_version(), of_others(versions())):
-        return ""
-    return f"the sources or versions have changed since it was made at commit {commit(record.provenance)}"
+    return f"its anchor was made under other conditions ({differing})" if differing else ""
 
 
 def differs_from_anchor(
@@ -172,7 +181,9 @@ def differs_from_anchor(
     """What today's smoke run (``arrays()``) says otherwise than an anchor, a sentence each; none if nothing."""
     if changes := differs_from_smoke(anchor, experiment):
         return [f"the smoke preset is no longer that of the anchor ({changes})"]
-    sentences = anchors.differences(anchor.arrays, tolerances(anchor, anchor.metrics["limits"]), arrays())
+    with compiling_quickly():
+        now = arrays()
+    sentences = anchors.differences(anchor.arrays, tolerances(anchor, anchor.metrics["limits"]), now)
     return [f"smoke run differs: {sentence}" for sentence in sentences]
 
 
@@ -184,7 +195,10 @@ def tolerances(then: Record, limits: anchors.Limits) -> anchors.Limits:
 
 
 def why_stale(folder: Path, experiment: Experiment) -> list[str]:
-    """Why the present code does not vouch for a record of the gallery, a sentence each; runs the smoke preset."""
+    """Why a record of the gallery is not of today, a sentence each; runs the smoke preset.
+
+    A record without an anchor, or with one that cannot be compared here, is named on stderr: nothing is known of it.
+    """
     try:
         record, anchor = records.load(folder, arrays=False), load(folder)
     except RecordError as error:
@@ -193,54 +207,10 @@ def why_stale(folder: Path, experiment: Experiment) -> list[str]:
     if not belongs(experiment, folder.name, record.preset, record.config):
         changes = unlike(experiment, folder.name, record.config) or record.preset
         reasons.append(f"record is not of the present {folder.name} preset ({changes})")
-    if anchor is None:
-        reasons.append(f"not anchored, made at commit {commit(record.provenance)}")
-    elif reason := not_compared(anchor):
-        print(f"{experiment.name} {folder.name}: smoke run not compared, {reason}", file=sys.stderr)
+    unknown = not_compared(anchor)
+    if anchor is None or unknown:
+        commit = commit_of(record.provenance)
+        print(f"{experiment.name} {folder.name}: of commit {commit}, not compared: {unknown}", file=sys.stderr)
     else:
-        with compiling_quickly():
-            reasons += differs_from_anchor(anchor, experiment, lambda: smoke_run(experiment))
+        reasons += differs_from_anchor(anchor, experiment, lambda: smoke_run(experiment))
     return reasons
-
-
-def accept(experiments: Mapping[str, Experiment], gallery: Path) -> None:
-    """Writes into accepted.json which former sources of these binaries give today's numbers; prints why others do not.
-
-    Accepted (``lab.accepted``) are sources of records whose anchors today's smoke run repeats: of several, each. The
-    lists of other binaries stay as they are.
-    """
-    table = accepted.table()
-    for name, experiment in experiments.items():
-        smoke = cache(partial(smoke_run, experiment))
-        reasons: dict[str, list[str]] = {}
-        for folder in sorted(path.parent for path in gallery.joinpath(*name.split(".")).glob(f"*/{ANCHOR}")):
-            objections = _not_repeated(folder, experiment, smoke)
-            for place in (folder, folder / ANCHOR):
-                sources = records.read_json(place / "provenance.json").get("sources", "")
-                reasons.setdefault(sources, []).extend(objections)
-            print("".join(f"{name} {folder.name}: not accepted, {reason}\n" for reason in objections), end="")
-        current = experiment.source_version()
-        if former := sorted(sources for sources, why in reasons.items() if sources and sources != current and not why):
-            table[name] = {"sources": current, "accepted": former}
-        else:
-            table.pop(name, None)
-        records.write_atomically(accepted.TABLE, records.as_json(table))
-
-
-def _not_repeated(folder: Path, experiment: Experiment, smoke: Callable[[], Mapping[str, np.ndarray]]) -> list[str]:
-    """Why today's sources do not stand for those of a record, a sentence each: its anchor differs, or is of no use."""
-    try:
-        anchor = load(folder)
-    except RecordError as error:
-        return [str(error)]
-    if anchor is None:
-        return ["it has no anchor"]
-    if reason := not_compared(anchor):
-        return [reason]
-    with compiling_quickly():
-        return differs_from_anchor(anchor, experiment, smoke)
-
-
-def commit(origin: Mapping[str, Any]) -> str:
-    """The commit that a provenance names, in nine digits, with ``-dirty`` where files differed from it."""
-    return (origin.get("commit") or "")[:9] + ("-dirty" if origin.get("uncommitted_changes") else "") or "unknown"

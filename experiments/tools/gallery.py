@@ -4,20 +4,20 @@
     python -m experiments.gallery --rejudge
 
 A run under --runs is taken if its record can be read and its configuration is the present lab or paper preset of its
-binary. More members are allowed; the run with most is taken, at a tie one by today's sources. Where there is no whole
-run and a binary names its parts (``Experiment.parts``), runs of all of them by --only are one record; a part alone
-replaces no record. Its figures are drawn and its claims judged anew from the record; only its anchor trains anything.
-Final parameters are kept if they take less than 2 MB. ``figures/claims.json``, ``figures/claims.md`` (the same to
-read), the summary in README.md and the tables of what is published on the pages of the papers are made from the whole
-gallery; the ledger says which records have no anchor. ``figures/costs.md`` says what every binary takes. --rejudge
-collects nothing and judges the gallery's records by the present claims. --redraw only draws their pictures anew.
+binary. More members are allowed; the run with most is taken, at a tie the one that finished last. Where there is no
+whole run and a binary names its parts (``Experiment.parts``), runs of all of them by --only are one record; a part
+alone replaces no record. Its figures are drawn and its claims judged anew from the record; only its anchor trains
+anything. Final parameters are kept if they take less than 2 MB. ``figures/claims.json``, ``figures/claims.md`` (the
+same to read), the summary in README.md and the tables of what is published on the pages of the papers are made from the
+whole gallery; the ledger says which records have no anchor. ``figures/costs.md`` says what every binary takes.
+--rejudge collects nothing and judges the gallery's records by the present claims. --redraw only draws their pictures
+anew.
 
-A new record that the present sources made gets an anchor, from five smoke runs (docs/dev/anchors.md). The records that
-the present code no longer reproduces are listed, each with the reason, by
+A new record gets an anchor, from five smoke runs of the code that made it: the present one, or that of the commit that
+the record names, in a clone of its own (docs/dev/anchors.md). The records that the present code no longer reproduces
+are listed, each with the reason, by
 
     python -m experiments.gallery --check --only=reddy.clamping
-
---accept writes into ``icl_lab/lab/accepted.json`` which former sources give the numbers of today's, by their anchors.
 
 Exit status: 0 done, nothing stale; 1 something is stale; 2 the command line is refused.
 """
@@ -39,6 +39,7 @@ from experiments.tools.redrawing import pictures, redraw
 from experiments.tools.verdict_tables import ledger_page, rewritten
 from icl_lab.lab import anchors, drift, provenance, records, report
 from icl_lab.lab.claims import NOT_JUDGED, NOT_RESOLVED, is_identity
+from icl_lab.lab.combining import code_of
 from icl_lab.lab.command_line import command, console_progress, use_compilation_cache
 from icl_lab.lab.constraints import holds
 from icl_lab.lab.experiment import Experiment
@@ -58,18 +59,15 @@ class Options:
     figures: str = setting("figures", "folder of the gallery", path=True)
     readme: str = setting("README.md", "file whose summary of claims is rewritten, with pages beside it", path=True)
     check: bool = setting(False, "list what is stale and change nothing")
-    accept: bool = setting(False, "write into accepted.json which former sources give the numbers of today's")
-    only: str = setting(
-        "", "binaries to --check, --accept or --redraw, or folders of them as dai, comma-separated; empty: all"
-    )
+    only: str = setting("", "binaries to --check or --redraw, or folders of them as dai, comma-separated; empty: all")
     rejudge: bool = setting(False, "judge the gallery's own records anew")
     redraw: bool = setting(False, "draw the pictures of the gallery's own records anew, and change nothing else")
 
 
-MODES = ("check", "accept", "redraw", "rejudge")
+MODES = ("check", "redraw", "rejudge")
 CONSTRAINTS = (
     holds("one of them", *MODES, when=lambda o: sum(getattr(o, mode) for mode in MODES) <= 1),
-    holds("with --check, --accept or --redraw", "only", when=lambda o: not o.only or o.check or o.accept or o.redraw),
+    holds("with --check or --redraw", "only", when=lambda o: not o.only or o.check or o.redraw),
     holds("a folder", "runs", when=lambda o: any(getattr(o, mode) for mode in MODES) or Path(o.runs).is_dir()),
 )
 
@@ -82,9 +80,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _carry_out(options: Options) -> int:
     runs, gallery, readme = Path(options.runs), Path(options.figures), Path(options.readme)
     experiments = choose(discover(), options.only)
-    if options.accept:
-        anchoring.accept(experiments, gallery)
-        return 0
     every = [(".".join(path.parts[-4:-2]), path.parent) for path in sorted(gallery.glob("*/*/*/record.json"))]
     if options.redraw:
         for name, folder in every:
@@ -114,7 +109,7 @@ def _carry_out(options: Options) -> int:
                 continue
             put(experiments[name], preset, record, folder)
             entered[name, preset] = committed_before(record)
-            anchor(experiments[name], record, folder, runs)
+            anchor(experiments[name], record, folder)
     rows = ledger(gallery, experiments, entered)
     gallery.mkdir(parents=True, exist_ok=True)
     records.write_atomically(gallery / "claims.json", (json.dumps(rows, indent=1) + "\n").encode())
@@ -125,27 +120,22 @@ def _carry_out(options: Options) -> int:
     return 0
 
 
-def anchor(experiment: Experiment, record: Record, folder: Path, runs: Path) -> None:
-    """Makes the anchor of a record just put into the gallery; says why where it needs one and none may be made.
+def anchor(experiment: Experiment, record: Record, folder: Path) -> None:
+    """Makes the anchor of a record just put into the gallery, by the record's own code; says so where that cannot be.
 
-    A record that was made again, to the same bits, by other sources than its anchor gets a new anchor too. An older one
-    whose smoke preset is new gets one where ``runs`` holds a run of that preset by the record's own sources.
+    A record that was made again, to the same bits, by other code than its anchor gets a new anchor too.
     """
     kept = anchoring.load(folder)
-    if reason := anchoring.why_no_anchor(record, experiment):
-        if kept is None or anchoring.differs_from_smoke(kept, experiment):
-            if then := anchoring.smoke_then(experiment, record, runs):
-                reason = anchoring.make(experiment, folder, then)
-            if reason:
-                print(f"{experiment.name} {folder.name}: no anchor is made, {reason}")
-    elif kept is None or kept.provenance["sources"] != record.provenance["sources"]:
-        anchoring.make(experiment, folder)
+    if anchoring.is_of_this_code(record, experiment):
+        if kept is None or code_of(kept)["sources"] != code_of(record)["sources"]:
+            anchoring.make(experiment, folder)
+    elif kept is None and (reason := anchoring.make_at_its_commit(record, folder)):
+        commit = provenance.commit_of(record.provenance)
+        print(f"{experiment.name} {folder.name}: no anchor is made, the record is of commit {commit}: {reason}")
 
 
 def collect(runs: Path, experiments: Mapping[str, Experiment]) -> dict[tuple[str, str], Record]:
-    """The best run of each binary and preset: of most members, at a tie by today's sources; or all parts together."""
-    today = lambda one: experiments[one.experiment].source_version()  # noqa: E731
-    rank = lambda one: (one.config["members"], one.provenance.get("sources") == today(one))  # noqa: E731
+    """The best run of each binary and preset: of most members, at a tie the last; or all parts together."""
     best: dict[tuple[str, str], Record] = {}
     parts: dict[tuple[str, str], list[Record]] = {}
     for path in sorted(runs.rglob("record.json")):
@@ -165,7 +155,7 @@ def collect(runs: Path, experiments: Mapping[str, Experiment]) -> dict[tuple[str
             continue
         if not is_whole(experiments[record.experiment], record.preset, record.config):
             parts.setdefault(key, []).append(record)
-        elif key not in best or rank(record) > rank(best[key]):
+        elif key not in best or _rank(record) > _rank(best[key]):
             best[key] = record
     for (name, preset), pieces in parts.items():
         if (name, preset) not in best:
@@ -174,6 +164,10 @@ def collect(runs: Path, experiments: Mapping[str, Experiment]) -> dict[tuple[str
             except ValueError as error:
                 print(f"left out: the runs of parts of {name} {preset} are not one record: {error}", file=sys.stderr)
     return best
+
+
+def _rank(record: Record) -> tuple[int, str]:
+    return record.config["members"], record.provenance.get("finished", "")
 
 
 def put(experiment: Experiment, preset: str, record: Record, folder: Path) -> None:
@@ -248,7 +242,7 @@ def ledger(
         record = records.load(path.parent, arrays=False)
         experiment = experiments.get(record.experiment)
         if experiment and belongs(experiment, preset, record.preset, record.config):
-            origin = {"anchored": anchoring.anchored(path.parent), "commit": anchoring.commit(record.provenance)}
+            origin = {"anchored": anchoring.anchored(path.parent), "commit": provenance.commit_of(record.provenance)}
             origin |= {"trainings": record.config["members"]}
             about = {claim.id: claim.about() for claim in experiment.claims}
             for row in records.read_json(path)["claims"]:
@@ -260,7 +254,9 @@ def ledger(
 
 
 def _past(row: Mapping, then: Mapping, entered: str | None) -> dict:
-    """What was expected before the first record of a claim, never edited, and whether members came until it resolved.
+    """What was expected before the first record of a claim, and its first verdict: written once, never edited.
+
+    ``members_added`` says whether members came until it resolved.
 
     Args:
       row: of the ledger now.
@@ -270,7 +266,8 @@ def _past(row: Mapping, then: Mapping, entered: str | None) -> dict:
     verdict = row["expected_verdict"] if entered else None
     predicted = {"predicted": verdict, "predicted_commit": entered if verdict else None}
     added = entered is not None and then.get("verdict") == NOT_RESOLVED and row["members"] > then["members"]
-    kept = {name: then[name] for name in predicted if name in then}
+    first = then.get("first_verdict") or (row["verdict"] if row["verdict"] != NOT_JUDGED else None)
+    kept = {name: then[name] for name in predicted if name in then} | {"first_verdict": first}
     return predicted | kept | {"members_added": added or then.get("members_added", False)}
 
 

@@ -3,9 +3,10 @@
     python -m experiments.join_members --outdir=FOLDER --runs=RUN,RUN
 
 For binaries that number their members (``--first`` and on): apart from which members they have the runs must have one
-configuration, and the same sources and versions. Former sources that are accepted as today's (docs/dev/anchors.md)
-count as these. The networks of Dai et al. are told apart by their position encoding, too. Of ``pretrain`` the record
-has the parameters of the first --keep networks of each encoding (0: of all); of other binaries it has none.
+configuration and the same package versions, and be of one commit, or of today: made by today's code, or with an anchor
+beside them that today's smoke run repeats (docs/dev/anchors.md). The networks of Dai et al. are told apart by their
+position encoding, too. Of ``pretrain`` the record has the parameters of the first --keep networks of each encoding (0:
+of all); of other binaries it has none.
 
 A record gets further members in the same way: run those with the next numbers and join them to it.
 """
@@ -13,19 +14,23 @@ A record gets further members in the same way: run those with the next numbers a
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from experiments.binaries import discover
 from experiments.dai.common import ENCODINGS
 from experiments.dai.tables import tables
-from icl_lab.lab import Experiment, FlagError, accepted, anchors, flags, records, setting
-from icl_lab.lab.combining import combine
+from experiments.tools import anchoring
+from icl_lab.lab import Experiment, FlagError, anchors, flags, records, setting
+from icl_lab.lab.combining import code_of, combine, differing_origins
 from icl_lab.lab.command_line import DONE, check_writable, command
 from icl_lab.lab.constraints import holds
 from icl_lab.lab.execution import draw
+from icl_lab.lab.provenance import commit_of
 from icl_lab.lab.record import Record, below
 
 SHARE = ("members", "first")
@@ -34,8 +39,13 @@ OF_NETWORKS = ("positions", "fewer", "networks")
 """So may these, of networks of several position encodings: which encodings, and the folder they come from."""
 
 
-def joined(runs: Sequence[Record], keep: int | None = None) -> Record:
+def joined(runs: Sequence[Record], keep: int | None = None, folders: Sequence[Path] = ()) -> Record:
     """One record of all members, in the order of their numbers, the parameters of the first ``keep`` of an encoding.
+
+    Args:
+      runs: some members each.
+      keep: None keeps the parameters of all.
+      folders: of the runs, where their anchors are; without these all runs must be of one commit.
 
     Raises:
       FlagError: for runs that do not belong together, numbers with a gap, or parameters that no run has kept; naming
@@ -51,6 +61,7 @@ def joined(runs: Sequence[Record], keep: int | None = None) -> Record:
     counts = {one: _check_numbers(runs, one, first) for one in encodings or ("",)}
     counts = dict(sorted(counts.items(), key=lambda item: -item[1]))  # a configuration begins with most networks
     encodings = [one for one in counts if one]
+    _check_code(experiment, runs, folders)
     in_order = sorted(runs, key=lambda run: run.config["first"])
     try:
         whole = combine([_without_worlds(run, encodings[:1]) for run in in_order], along="member")
@@ -98,11 +109,31 @@ def _check(runs: Sequence[Record]) -> None:
         if run.experiment != runs[0].experiment:
             raise FlagError(f"runs of {run.experiment} and {runs[0].experiment} were given; allowed are runs of one")
         differing = [name for name in run.config if name not in share and run.config[name] != runs[0].config.get(name)]
-        differing += accepted.differing_origins([runs[0], run])
-        if not run.provenance.get("sources"):
-            raise FlagError("a run does not say its sources; allowed are runs that do")
+        differing += [name for name in differing_origins([runs[0], run]) if name != "sources"]
+        if not code_of(run)["sources"]:
+            raise FlagError("a run names neither its sources nor a commit; allowed are runs that do")
         if differing:
             raise FlagError(f"the runs differ in {', '.join(differing)}; allowed are {', '.join(share)}")
+
+
+def _check_code(experiment: Experiment, runs: Sequence[Record], folders: Sequence[Path]) -> None:
+    """Refuses runs of several commits, but where today's smoke run repeats the anchor of each of another code."""
+    if "sources" not in differing_origins(runs):
+        return
+    commits = ", ".join(dict.fromkeys(commit_of(run.provenance) for run in runs))
+    allowed = "allowed are runs of one commit, or of today's code, or with an anchor that it repeats"
+    if not folders:
+        raise FlagError(f"the runs differ in sources (commits {commits}); {allowed}")
+    smoke = cache(partial(anchoring.smoke_run, experiment))
+    for run, folder in zip(runs, folders, strict=True):
+        if anchoring.is_of_this_code(run, experiment):
+            continue
+        anchor = anchoring.load(folder)
+        why = anchoring.not_compared(anchor)
+        if anchor is not None and not why:
+            why = "; ".join(anchoring.differs_from_anchor(anchor, experiment, smoke))
+        if why:
+            raise FlagError(f"the runs differ in sources (commits {commits}), and of {folder}: {why}; {allowed}")
 
 
 def _numbers(run: Record, encoding: str) -> range:
@@ -147,7 +178,7 @@ def _kept(runs: Sequence[Record], whole: Record, encoding: str, keep: int) -> di
 
 
 def _provenance(runs: Sequence[Record], whole: Record) -> dict[str, Any]:
-    """That of the first run, with the stages and seconds of the whole; ``joined`` says what each run took."""
+    """That of the last run that was made, with stages and seconds of the whole; ``joined`` says what each run took."""
     entries: list[dict[str, Any]] = []
     for run in runs:
         one = {name: run.provenance.get(name) for name in ("commit", "sources", "seconds", "started", "finished")}
@@ -155,7 +186,8 @@ def _provenance(runs: Sequence[Record], whole: Record) -> dict[str, Any]:
         one["command"] = [word for word in run.provenance.get("command") or () if "/" not in word]
         entries += run.provenance.get("joined", [one])
     of_all = {name: whole.provenance[name] for name in ("stages", "seconds")}
-    return dict(runs[0].provenance) | of_all | {"joined": entries}
+    last = max(runs, key=lambda run: run.provenance.get("finished") or "")
+    return dict(last.provenance) | of_all | {"joined": entries}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,7 +220,7 @@ def _join(options: Options) -> int:
     if lacking := [folder for folder in folders if not (folder / "record.json").exists()]:
         raise FlagError(f"--runs: {lacking[0]} holds no record.json; allowed are folders of finished runs")
     runs = [records.load(folder) for folder in folders]
-    record = joined(runs, options.keep or None)
+    record = joined(runs, options.keep or None, folders)
     experiment = _experiment(record)
     records.save(record, outdir, experiment.judged(record))
     draw(experiment, record, outdir)
@@ -197,6 +229,7 @@ def _join(options: Options) -> int:
 
 
 def start() -> int:
-    """``main`` in a process of its own, compiled as anchors are made."""
+    """``main`` in a process of its own: on the CPU, compiled as anchors are made."""
     anchors.set_flags()
+    jax.config.update("jax_platforms", "cpu")
     return main()

@@ -1,12 +1,11 @@
-"""Runs of single parts of a preset (``--only``), by the same or accepted sources, as one record of the preset."""
+"""Runs of single parts of a preset (``--only``), by the same code, as one record of the preset."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from icl_lab.lab import accepted
-from icl_lab.lab.combining import combine
+from icl_lab.lab.combining import code_of, combine, differing_origins
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.flags import to_json
 from icl_lab.lab.record import Record
@@ -35,10 +34,10 @@ def joined(experiment: Experiment, preset: str, found: Sequence[Record]) -> Reco
         raise ValueError(f"{experiment.name} names no parts")
     if any(one != whole[0] for one in whole):
         raise ValueError("their configurations differ in more than only")
-    if differing := accepted.differing_origins(found):
+    if differing := differing_origins(found):
         raise ValueError(f"they differ in {', '.join(differing)}")
-    if not found[0].provenance.get("sources"):
-        raise ValueError("they do not say their sources")
+    if not code_of(found[0])["sources"]:
+        raise ValueError("they name neither their sources nor a commit")
     if twice := {name for name in chosen if chosen.count(name) > 1}:
         raise ValueError(f"run twice: {', '.join(sorted(twice))}")
     record = combine(found, along="part")

@@ -97,9 +97,12 @@ def reproduce(options: Options) -> int:
         except KeyboardInterrupt as error:
             return lab.stopped(error)
     drifts = drifted(results, options.preset, Path(options.against)) if options.against else []
-    page, minutes = root / f"report-{options.preset}.html", (time.monotonic() - began) / 60
+    minutes = (time.monotonic() - began) / 60
+    page: Path | str = "none, as the committed records that it shows (figures/ of a checkout) are not here"
     folders = [run.folder for run in plan if run.name not in failures]
-    write_page(folders, GALLERY / "claims.json", page, chosen, failures)
+    if GALLERY.is_dir():  # no wheel has it
+        page = root / f"report-{options.preset}.html"
+        write_page(folders, GALLERY / "claims.json", page, chosen, failures)
     print("\n".join(["", *summary.screen(results, failures, ledger, page, minutes)]))
     return _status(results, failures, drifts)
 

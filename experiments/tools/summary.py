@@ -92,7 +92,7 @@ def screen(
     results: Sequence[tuple[Experiment, Outcome]],
     failures: Mapping[str, str],
     ledger: Mapping[str, Row],
-    page: Path,
+    page: Path | str,
     minutes: float,
 ) -> list[str]:
     """What was found, in at most ``LINES`` lines of ``WIDTH``: by paper what held, what did not, what was not judged.
@@ -101,7 +101,7 @@ def screen(
       results: of the runs that ended well.
       failures: of the others, name -> what is known.
       ledger: rows at lab, by claim.
-      page: where all of it is.
+      page: where all of it is, or why there is none.
       minutes: that it took.
     """
     for most in (4, 3, 2, 1, 0):
@@ -167,8 +167,8 @@ def _listed(head: str, words: Sequence[str], most: int) -> list[str]:
 
 
 def _end(
-    results: Sequence[tuple[Experiment, Outcome]], failures: Mapping[str, str], ledger: Mapping[str, Row], page: Path,
-    minutes: float,
+    results: Sequence[tuple[Experiment, Outcome]], failures: Mapping[str, str], ledger: Mapping[str, Row],
+    page: Path | str, minutes: float,
 ) -> list[str]:  # fmt: skip
     rows = [row for _, outcome in results for row in outcome.ledger]
     left = [row["id"] for row in rows if row["verdict"] == NOT_JUDGED and not is_identity(row)]

@@ -2,6 +2,7 @@
 
 import collections
 import re
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,6 +15,7 @@ from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLV
 
 OUTCOMES = (HOLDS, FAILS, NOT_RESOLVED, NOT_REACHED)
 BEGIN, END = "<!-- claims:begin -->", "<!-- claims:end -->"
+PREDICTIONS = "<!-- predictions:begin -->", "<!-- predictions:end -->"
 PUBLISHED = "<!-- published:begin -->", "<!-- published:end -->"
 AGREES, DIFFERS = "agrees", "**differs**"
 
@@ -24,8 +26,8 @@ def ledger_page(rows: Sequence[Mapping]) -> str:
         (
             "The claims of one record rest on the same trainings, so their intervals err together; *claims on members* "
             "says how many claims there are on how many members. *Predicted* is the verdict that was committed before "
-            "the first record; a dash stands where none was. *Added* marks claims that an earlier record, with fewer "
-            "members, had left not resolved.",
+            "the first record; a dash stands where none was. *First* is the verdict of that record. *Added* marks "
+            "claims that an earlier record, with fewer members, had left not resolved.",
             by_binary(rows),
             table([row for row in rows if not is_identity(row)]),
             "## Identities\n\nTheorems, definitions and equal computations, to a tolerance. Only an error in the code "
@@ -37,16 +39,17 @@ def ledger_page(rows: Sequence[Mapping]) -> str:
 
 def table(rows: Sequence[Mapping]) -> str:
     """Every judged row, one line each, in Markdown."""
-    head = ("claim", "expected", "estimate [95 %]", "members", "preset", "predicted", "verdict", "record")
+    head = ("claim", "expected", "estimate [95 %]", "members", "preset", "predicted", "first", "verdict", "record")
     lines = [_line(head), "|---" * len(head) + "|"]
     for row in rows:
         if row["verdict"] != NOT_JUDGED:
             claim = f"`{row['id']}`: {report.with_zeros(row['statement'])}"
-            members = report.size(row) if "unit" in row else str(row["members"])
+            members = report.size(row) if "unit" in row else report.size(row).removesuffix("s").removesuffix(" member")
             members += ", added" if row.get("members_added") else ""
             words = (claim, report.expected(row), report.estimate(row), members, row["preset"])
             mark = "anchored" if row["anchored"] else f"not anchored, made at commit {row['commit']}"
-            lines.append(_line((*words, row.get("predicted") or "–", row["verdict"], mark)))
+            then = (row.get("predicted") or "–", row.get("first_verdict") or "–")
+            lines.append(_line((*words, *then, row["verdict"], mark)))
     return "\n".join(lines)
 
 
@@ -75,27 +78,56 @@ def rewritten(readme: Path, rows: Sequence[Mapping]) -> dict[Path, str]:
         page: with_published(page.read_text("utf-8"), paper_of(page.parent.name), rows)
         for page in readme.parent.glob("experiments/*/README.md")
     }
+    trust = readme.parent / "docs/trust.md"
+    pages |= {trust: with_predictions(trust.read_text("utf-8"), rows)} if trust.exists() else {}
     return pages | {readme: with_summary(readme.read_text("utf-8"), rows)}
 
 
+def once(rows: Sequence[Mapping]) -> list[Mapping]:
+    """One row of each judged claim: at the published size where the run reached its criterion, otherwise at lab."""
+    chosen: dict[str, Mapping] = {}
+    for row in sorted(rows, key=lambda row: row["preset"] == "paper"):
+        reached = row["verdict"] != NOT_REACHED
+        if row["verdict"] != NOT_JUDGED and (reached or row["id"] not in chosen):
+            chosen[row["id"]] = row
+    return list(chosen.values())
+
+
 def with_summary(text: str, rows: Sequence[Mapping]) -> str:
-    """The text with the verdicts by paper between its markers; the text as it is where it has none."""
+    """The text with the verdicts by paper between its markers, each claim once; as it is where it has none."""
     lines = [_line(("paper", *OUTCOMES)), "|---" * (1 + len(OUTCOMES)) + "|"]
-    for paper, judged in _groups(rows, lambda row: row["id"].split(".")[0]).items():
+    for paper, judged in _groups(once(rows), lambda row: row["id"].split(".")[0]).items():
         page = f"[{paper}](experiments/{paper}/README.md)"
         lines.append(_line((page, *(len(judged[verdict]) for verdict in OUTCOMES))))
     return _between(text, BEGIN, END, lines)
+
+
+def with_predictions(text: str, rows: Sequence[Mapping]) -> str:
+    """The page on verdicts with how predictions came out between its markers; as it is where it has none.
+
+    A prediction is held against the verdict of the first record, whatever later records say.
+    """
+    judged = [row for row in rows if row["verdict"] != NOT_JUDGED and not is_identity(row)]
+    predicted = [row for row in judged if row["predicted"]]
+    right = [row for row in predicted if row["predicted"] == row["first_verdict"]]
+    changed = [row for row in predicted if row["first_verdict"] != row["verdict"]]
+    added = sum(row["members_added"] for row in judged)
+    words = (
+        f"Of {len(judged)} judged claims {len(predicted)} have a prediction. The first record of {len(right)} came "
+        f"out as predicted. Later records changed the first verdict of {len(changed)} claims that have a prediction. "
+        f"Members were added to {added} claims until they resolved."
+    )
+    return _between(text, *PREDICTIONS, textwrap.wrap(words, 120))
 
 
 def with_published(text: str, paper: Paper, rows: Sequence[Mapping]) -> str:
     """The page of a paper with "published / here / verdict / why" between its markers; as it is where it has none.
 
     A line for each place of the paper and each verdict and reason there. The reason is that of the paper's
-    ``words.toml``; without one, what the ledger notes. At the published size where that was judged, otherwise at lab.
+    ``words.toml``; without one, what the ledger notes. Each claim at one preset, as ``once`` chooses it.
     """
-    judged = {row["id"]: row for row in sorted(rows, key=lambda row: row["preset"]) if row["verdict"] != NOT_JUDGED}
     groups: dict[tuple[str, str, str], list[Mapping]] = {}
-    for row in judged.values():
+    for row in once(rows):
         key, _, name = row["id"].partition(".")
         if key == paper.key and "published" in row:
             groups.setdefault((row["published"][1], *_of_the_paper(paper, name, row)), []).append(row)

@@ -7,15 +7,16 @@ from experiments.von_oswald.common import chosen_of
 from experiments.von_oswald.layer_norm import CURVE, FINAL, RANGE, STEPS, TARGETS, WITHOUT, Config, columns
 from experiments.von_oswald.panels import cosine_panel, loss_lines, network_label, shift_panels
 from experiments.von_oswald.statistics import over
-from icl_lab.claims import FAILS, Quick
+from icl_lab.claims import FAILS, Beside, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import Figure, panels
 
 
 @of_record
-def _furthest(record: Record, network: str, learner: str, solver: str) -> np.ndarray:
-    """(M,) loss of a learner over that of a solver at the largest input range."""
-    losses, i = RANGE(record, network=network), int(np.argmax(record.config["ranges"]))
+def _at_range(record: Record, network: str, learner: str, solver: str, times: float = 2.0) -> np.ndarray:
+    """(M,) loss of a learner over that of a solver at the input range nearest to so many times that in training."""
+    losses, ranges = RANGE(record, network=network), np.array(record.config["ranges"])
+    i = int(np.abs(ranges - times * record.config["input_range"]).argmin())
     return losses[learner][:, i] / losses[solver][:, i]
 
 
@@ -40,10 +41,14 @@ CLAIMS = (
     ),
     claim(
         "two_above",
-        "Two layers with a LayerNorm between them stay above tuned two-step GD++ (ratio of losses; control: without).",
-        over(FINAL.at(network="free_2"), "trained", "gd++"), at_least=1.02,
-        reason="as for one layer; the same layers without it are also above at lab, by less: see the control",
-        control=over(FINAL.at(network="free_2"), "without", "gd++"),
+        "Two layers with a LayerNorm between them stay above tuned two-step GD++ (ratio of losses; control: two-step "
+        "GD in its place).",
+        over(FINAL.at(network="free_2"), "trained", "gd++"), at_least=1.02, reason="as for one layer",
+        control=over(FINAL.at(network="free_2"), "trained", "gd"),
+        beside=Beside(
+            over(FINAL.at(network="free_2"), "without", "gd++"),
+            "without LayerNorm the layers end above GD++ too where batches are small, by less",
+        ),
     ),
     claim(
         "two_above_gd",
@@ -54,17 +59,22 @@ CLAIMS = (
     ),
     claim(
         "one_robust",
-        "At twice the training range one layer with LayerNorm loses less than the GD step (ratio; control: without).",
-        _furthest("looped_1", "trained", "gd"), at_most=1.0, reason="an ordering",
-        control=_furthest("looped_1", "without", "gd"), headline=1,
+        "At twice the training range one layer with LayerNorm loses less than the GD step (ratio, median; control: "
+        "at the training range).",
+        _at_range("looped_1", "trained", "gd"), at_most=1.0, reason="an ordering", interval="median",
+        control=_at_range("looped_1", "trained", "gd", times=1.0), headline=1,
+        beside=Beside(
+            _at_range("looped_1", "without", "gd"),
+            "without LayerNorm the layer is nearly the step, so this ratio is near 1 and may lie on either side",
+        ),
         quick=Quick(0.0, "an ordering: a bound without slack at lab either"),
     ),
     claim(
         "two_robust",
-        "At twice the range two layers lose less than tuned two-step GD++, whose loss is 10^5 (ratio; control: "
-        "without).",
-        _furthest("free_2", "trained", "gd++"), at_most=1.0, reason="an ordering",
-        control=_furthest("free_2", "without", "gd++"),
+        "At twice the range two layers lose less than tuned two-step GD++, whose loss is 10^5 (ratio, median; "
+        "control: without).",
+        _at_range("free_2", "trained", "gd++"), at_most=1.0, reason="an ordering", interval="median",
+        control=_at_range("free_2", "without", "gd++"),
     ),
 )  # fmt: skip
 

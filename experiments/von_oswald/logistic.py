@@ -136,14 +136,14 @@ DRAWS = quantity("bayes/effective_draws", "task")
 def trainings(config: Config) -> Table:
     """Every network; it is measured against algorithms that are tuned first."""
 
-    def compared(name: str, _: Fits) -> dict[str, Any]:
-        beside = references(config)
-        return {"references": {one: beside[one] for one in COMPARED[name]}}
+    def compared(name: str, network: Model, _: Fits) -> dict[str, Any]:
+        beside = {other: learner for other, learner in references(config).items() if other in COMPARED[name]}
+        return {"references": beside, "extra": _compared(config, name, network, beside)}
 
     return {
         name: after(
-            config, network, functools.partial(compared, name), lambda now, _: sampler(now),
-            stream=NETWORKS.index(name), objective=objective, extra=_read_off(config) if name == "linear_1" else None,
+            config, network, functools.partial(compared, name, network), lambda now, _: sampler(now),
+            stream=NETWORKS.index(name), objective=objective,
         )
         for name, network in networks(config).items()
     }  # fmt: skip
@@ -240,10 +240,20 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     )
 
 
-def _read_off(config: Config) -> Callable[[dict, Sample], dict[str, Array]]:
-    """The learning rate of the logistic step that one linear layer is, read off its weights."""
-    n, d = config.context_length, config.input_size
-    return lambda params, _: {"rate": 2 * n * strengths(params, d)["eta_over_n"][0]}
+def _compared(config: Config, name: str, network: Model, beside: Mapping[str, BatchLearner]) -> Callable:
+    """Distances to algorithms, all of which predict one logit; and the rate of the step that one linear layer is."""
+
+    def measure(params: dict, samples: Sample) -> dict[str, Array]:
+        metrics = {
+            f"{other}_{metric}": value
+            for other, learner in beside.items()
+            for metric, value in compare_batches(network.learner(params), learner, samples).items()
+        }
+        if name == "linear_1":  # read off its weights
+            metrics["rate"] = 2 * config.context_length * strengths(params, config.input_size)["eta_over_n"][0]
+        return metrics
+
+    return measure
 
 
 def _final_cosines(config: Config, trained: Mapping[str, Model], references: Mapping[str, BatchLearner]) -> Callable:

@@ -10,8 +10,9 @@ from experiments.onsets import at_exact_start, half_drop_times
 from experiments.statistics import Statistic, last, late, of_record
 from experiments.von_oswald import one_step as binary
 from experiments.von_oswald.panels import cosine_panel, drops, loss_lines
+from experiments.von_oswald.statistics import early, late_of_a_short_run
 from experiments.von_oswald.tuning import best_step, zero_loss
-from icl_lab.claims import FAILS, HOLDS, NOT_RESOLVED, Quick
+from icl_lab.claims import FAILS, HOLDS, NOT_RESOLVED, Beside, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import Figure
 from icl_lab.lab.style import panels as axes_grid
@@ -21,6 +22,13 @@ def config_of(record: Record, size: int = 0) -> binary.Config:
     """The configuration of a record, of the sweep at N = D = size where that is given."""
     config = from_json(binary.Config, record.config)
     return binary.at_size(config, size) if size else config
+
+
+@of_record
+def _plateau_excess(record: Record, size: int) -> np.ndarray:
+    """(1,) excess of the best layer whose A has rank one over the best GD step at N = D = size, relative."""
+    config = config_of(record, size)
+    return np.array([plateau_loss(config) / best_step(config)[1] - 1])
 
 
 def plateau_loss(config: binary.Config) -> float:
@@ -49,6 +57,17 @@ def is_late(record: Record, batch: int) -> np.ndarray:
     return late(onset_times(record, batch))
 
 
+def _levels_over_gd(record: Record) -> np.ndarray:
+    """(M,) the level at which a member waits, over the loss of the best GD step, less one."""
+    return plateau_levels(record) / record.metrics["closed_form"] - 1
+
+
+def _level_elsewhere(record: Record) -> np.ndarray:
+    """(M,) last loss of a member that does not wait; else NaN."""
+    batch = record.config["onset_batches"][0]
+    return np.where(is_late(record, batch) == 0, scaled_onsets(record, batch)[:, -1], np.nan)
+
+
 def plateau_levels(record: Record) -> np.ndarray:
     """(M,) median loss of a member that waits, from 1.5 times the median half drop to 3/4 of its own; else NaN."""
     batch, steps = record.config["onset_batches"][0], binary.ONSET_STEPS(record)
@@ -63,6 +82,17 @@ def past_plateau(record: Record, size: int) -> np.ndarray:
     config = config_of(record, size)
     end = 0.1 * zero_loss(config) + 0.9 * best_step(config)[1]
     return binary.AT_SIZE(record, size=size, learner="trained") < end
+
+
+def off_plateau(record: Record) -> np.ndarray:
+    """(trainings,) 1 for the trainings of the sweep, at all sizes, that have left the plateau."""
+    return np.concatenate([past_plateau(record, size) for size in record.config["sizes"]]).astype(float)
+
+
+def off_plateau_early(record: Record) -> np.ndarray:
+    """(M,) 1 for layers of the figure that have left it after a fiftieth of the training."""
+    loss = early(binary.CURVE.at(metric="loss"), 0.02)(record)
+    return (loss < 0.1 * zero_loss(config_of(record)) + 0.9 * record.metrics["closed_form"]).astype(float)
 
 
 @of_record
@@ -82,6 +112,25 @@ def _shrinks(record: Record) -> np.ndarray:
     return curve[:, -1] / curve[:, 0]
 
 
+def _half_way(record: Record) -> tuple[np.ndarray, np.ndarray]:
+    """Members, and for each the first measurement at which half of the drop of its loss is done."""
+    loss = binary.CURVE(record, metric="loss")
+    at = (loss <= (loss[:, :1] + loss[:, -1:]) / 2).argmax(axis=1)
+    return np.arange(len(at)), at
+
+
+def _difference_half_way(record: Record) -> np.ndarray:
+    """(M,) prediction difference half way, over the first."""
+    curve = binary.CURVE(record, metric="gd_prediction_difference")
+    return curve[_half_way(record)] / curve[:, 0]
+
+
+def _interpolated_half_way(record: Record) -> np.ndarray:
+    """(M,) relative excess over the GD step of the mean of both weights, half way."""
+    middle, gd = (binary.CURVE(record, metric=metric)[_half_way(record)] for metric in ("interpolated_loss", "gd_loss"))
+    return middle / gd - 1
+
+
 _ONCE = {"presets": ("lab",)}
 """For what lab and paper presets train alike: all but the sweep over sizes."""
 _TRAININGS: dict[str, Any] = {"minimum_members": 50, "unit": "training"}
@@ -96,26 +145,36 @@ claim = claims_of("von_oswald.one_step", "von Oswald et al. 2022, Fig. 2")
 CLAIMS = (
     claim(
         "trained_excess",
-        "The trained layer's loss exceeds that of the best GD step by less than 1 % (same 10^6 tasks).",
-        _excess("trained"), **_ONCE, **_ONE_PER_CENT, headline=1,
+        "The trained layer's loss exceeds that of the best GD step by less than 1 % (same 10^6 tasks; control: "
+        "layers that wait on a plateau).",
+        _excess("trained"), **_ONCE, **_ONE_PER_CENT, headline=1, control=_levels_over_gd,
         published=("loss 0.205 to 0.207, as GD (excess 0)", "Fig. 2"),
         quick=Quick(0.03, "256 tasks a step for 2,048: the jitter of Adam is up to eight times as large in the loss; a "
                           "layer on the plateau is .9 above"),
     ),
     claim(
         "interpolated_excess",
-        "With the mean of trained and constructed weights the loss exceeds the best GD step's by less than 1 %.",
-        _excess("interpolated"), **_ONCE, **_ONE_PER_CENT,
+        "With the mean of trained and constructed weights the loss exceeds the best GD step's by less than 1 % "
+        "(control: when half of the drop of the trained layer is done).",
+        _excess("interpolated"), **_ONCE, **_ONE_PER_CENT, control=_interpolated_half_way,
     ),
     *(
         claim(
             f"{learner}_excess_{size}",
             f"At N = D = {size} the {learner} layer's loss exceeds the best GD step's by less than 1 % "
-            "(members that have left the plateau).",
-            _excess_at(size, learner), **_ONE_PER_CENT, at_lab=FAILS if learner == "trained" and size >= 20 else HOLDS,
+            "(members that have left the plateau; control: the best layer there).",
+            _excess_at(size, learner), **_ONE_PER_CENT, control=_plateau_excess(size),
+            at_lab=FAILS if learner == "trained" and size >= 20 else HOLDS,
         )
         for learner in ("trained", "interpolated")
         for size in (2, 5, 15, 20, 25)
+    ),
+    claim(
+        "off_plateau",
+        "Most layers of the sweep over N = D have left the plateau at the last step (share of the trainings with 9/10 "
+        "of the drop done; the claims on sizes are about these; control: layers after 2 % of the training).",
+        off_plateau, at_least=0.5, interval="wilson", unit="training", control=off_plateau_early,
+        reason="most is more than half; written after the records",
     ),
     claim(
         "cosine", "The sensitivities d prediction / d query of trained layer and GD step have cosine at least .999.",
@@ -125,8 +184,10 @@ CLAIMS = (
     ),
     claim(
         "prediction_difference",
-        "The mean prediction difference falls below a twentieth of its value at the start (where the layer is 0).",
-        _shrinks, at_most=0.05, **_ONCE, reason="the figure's axis resolves about a twentieth of the first difference",
+        "The mean prediction difference falls below a twentieth of its value at the start, where the layer is 0 "
+        "(control: when half of the drop of the loss is done).",
+        _shrinks, at_most=0.05, **_ONCE, control=_difference_half_way,
+        reason="the figure's axis resolves about a twentieth of the first difference",
     ),
     claim(
         "distance", "The trained weights are the GD step modulo symmetry: relative distance at most 0.05.",
@@ -137,18 +198,22 @@ CLAIMS = (
     claim(
         "plateau_level",
         "Members whose loss drops late wait on a plateau near .39 to .40: the loss of the best rank-one A, .3956 "
-        "(batch 256).",
-        plateau_levels, near=0.3956, tolerance=0.006, where=" and 15 (level: this lab)", **_ONCE,
+        "(batch 256; control: members that do not wait).",
+        plateau_levels, near=0.3956, tolerance=0.006, control=_level_elsewhere,
+        where=" and 15 (level: this lab)", **_ONCE,
         minimum_members=3, unit="training",
         published=("plateau at 0.39 to 0.40", "Figs. 2 and 15"),
         reason="the published plateau lies between .39 and .40; the expectation is the closed form of rank one",
     ),
     claim(
         "plateau_share",
-        "At the published batch, 2048, most members drop together: fewer than half take twice the median time.",
+        "At the published batch, 2048, most members drop together: fewer than half take twice the median time "
+        "(control: a training of three quarters of that time).",
         lambda record: is_late(record, 2048), at_most=0.5, where=" and 15", interval="wilson", **_ONCE, **_TRAININGS,
         published=("ten seeds wait", "Fig. 15 left"),
-        reason="most is more than half", control=lambda record: is_late(record, 256),
+        reason="most is more than half; no more than half can be that late unless most never drop",
+        control=lambda record: late_of_a_short_run(onset_times(record, 2048)),
+        beside=Beside(lambda record: is_late(record, 256), "more members wait at batch 256 (plateau_batch), few still"),
     ),
     claim(
         "plateau_batch", "A smaller batch makes more of them wait (share at batch 256 less that at 2048).",

@@ -5,10 +5,25 @@ from typing import Any
 
 import numpy as np
 
-from experiments.statistics import Statistic, among, last, ratio
+from experiments.statistics import last, settled
 from experiments.von_oswald.separate_tokens import ATTENTION, BY_HAND, BY_HAND_ATTENTION, CURVE, FINAL, STEPS, chosen
-from experiments.von_oswald.statistics import over, settled
-from icl_lab.claims import FAILS, NOT_REACHED, NOT_RESOLVED, Quick
+from experiments.von_oswald.separate_tokens_statistics import (
+    copying_onset,
+    drop_index,
+    dropped,
+    dropped_early,
+    end_of_drop,
+    next_at_drop,
+    next_over_rest,
+    of_dropped,
+    over_dropped,
+    own_share,
+    progress,
+    share_ratio,
+    two_step_ratio,
+)
+from experiments.von_oswald.statistics import early, over
+from icl_lab.claims import FAILS, NOT_REACHED, NOT_RESOLVED, Beside, Quick
 from icl_lab.lab import Record, claims_of, style
 from icl_lab.lab.style import Axes, Figure
 
@@ -18,68 +33,6 @@ TRAININGS = {
     "one_hot": ("#009E73", (0, (3, 1, 1, 1)), "softmax, one-hot positions"),
 }
 """Colour, dash and label of each training."""
-
-
-def progress(record: Record, name: str = "softmax") -> np.ndarray:
-    """(M, R) how much of the way from predicting zero to the best GD step the loss has gone, on the same tasks."""
-    way = 1 - record.metrics["closed_form"] / record.metrics["predict_zero"]
-    return (1 - CURVE[name](record, metric="loss") / CURVE[name](record, metric="zero_loss")) / way
-
-
-def drop_index(record: Record) -> np.ndarray:
-    """(M,) index of the first measurement with half of the way done; -1 for members that did not get there."""
-    half = progress(record) >= 0.5
-    return np.where(half.any(axis=1), half.argmax(axis=1), -1)
-
-
-def dropped(record: Record, name: str = "softmax", left: float = 0.5) -> np.ndarray:
-    """(M,) 1 for members whose final loss has at most the share ``left`` of the way to the best GD step still to go."""
-    zero, best = record.metrics["predict_zero"], record.metrics["closed_form"]
-    return (FINAL[name](record, learner="trained") <= left * zero + (1 - left) * best).astype(float)
-
-
-def _of_dropped(statistic: Statistic, name: str = "softmax") -> Statistic:
-    """The statistic, NaN for members whose loss has not gone 9/10 of the way to the best GD step at the last step."""
-    return among(partial(dropped, name=name, left=0.1), statistic)
-
-
-def _two_step_ratio(record: Record) -> np.ndarray:
-    """(M,) final loss over that of two GD steps; both relative to one step, on the same tasks."""
-    final, metrics = FINAL["softmax"](record), record.metrics
-    return final["trained"] / final["gd"] * metrics["closed_form"] / metrics["two_steps"]
-
-
-def copying_onset(record: Record) -> np.ndarray:
-    """(M,) step at which ``next`` has half of its largest value, over the step at which the loss has half dropped."""
-    following, steps, index = CURVE["softmax"](record, metric="next"), STEPS(record), drop_index(record)
-    half = (following >= following.max(axis=1, keepdims=True) / 2).argmax(axis=1)
-    return np.where(index > 0, steps[half] / np.maximum(steps[index], 1), np.nan)
-
-
-def next_at_drop(record: Record) -> np.ndarray:
-    """(M,) ``next`` over the larger of ``other`` and what ``own`` has above sqrt(D), when the loss has half dropped."""
-    index = drop_index(record)
-    own, following, other = (
-        CURVE["softmax"](record, metric=name)[np.arange(len(index)), index] for name in ("own", "next", "other")
-    )
-    return np.where(index > 0, following / np.maximum(own - record.config["input_size"] ** 0.5, other), np.nan)
-
-
-def _share_ratio(name: str) -> Statistic:
-    """(M,) what y_j gives to x_{j+1} over what x_j gives to y_j, at the last step."""
-    return ratio(*(last(CURVE[name].at(metric=share)) for share in ("share_inputs", "share_labels")))
-
-
-def own_share(record: Record) -> np.ndarray:
-    """(M,) attention that y_j gives to itself, mean over j, over chance; one-hot positions."""
-    attention = ATTENTION["one_hot"](record)
-    chance = 1 / attention.shape[2]
-    return np.diagonal(attention, axis1=1, axis2=2)[:, 1::2].mean(axis=1) / chance
-
-
-def _over(name: str, learner: str, reference: str) -> Statistic:
-    """(M,) final loss of one learner over that of another, of the members of a training that have dropped."""
-    return _of_dropped(over(FINAL[name], learner, reference), name)
 
 
 _SETTLED = settled(CURVE["softmax"].at(metric="share_labels"))
@@ -93,16 +46,20 @@ claim = claims_of("von_oswald.separate_tokens", presets=("lab",))
 CLAIMS = (
     claim(
         "drops",
-        "With a softmax first layer most trainings drop before the last step (share that goes half of the way to GD).",
+        "With a softmax first layer most trainings drop before the last step (share that goes half of the way to GD; "
+        "control: in a quarter of the steps).",
         dropped, at_least=0.5, **_FIGURE, interval="wilson", at_lab=NOT_RESOLVED,
-        reason="the onset depends on the seed; most is more than half", control=partial(dropped, name="linear"),
+        reason="the onset depends on the seed; most is more than half", control=dropped_early,
+        beside=Beside(
+            partial(dropped, name="linear"), "with a linear first layer some go half of the way too, and none further"
+        ),
     ),
     claim(
         "linear_fails",
         "With a linear first layer training fails: the final loss is at least 1.25 times that of one GD step.",
         over(FINAL["linear"], "trained", "gd"), at_least=1.25, **_FIGURE,
         reason="a quarter of the GD step's loss is a quarter of the way back to predicting zero",
-        control=_over("softmax", "trained", "gd"),
+        control=over_dropped("softmax", "trained", "gd"),
     ),
     claim(
         "linear_flat",
@@ -114,75 +71,81 @@ CLAIMS = (
     claim(
         "one_step",
         "Members that dropped (9/10 of the way) end close to one GD step: loss at most 5 % above it, the same tasks.",
-        _over("softmax", "trained", "gd"), at_most=1.0, tolerance=0.05, **_FIGURE, **_RISING, headline=3,
+        over_dropped("softmax", "trained", "gd"), at_most=1.0, tolerance=0.05, **_FIGURE, **_RISING, headline=3,
         published=("loss 0.2047, one GD step", "released notebook"),
         reason="5 % is .01, 3 % of the height of the figure's axis from .2 to .55",
     ),
     claim(
         "not_two_steps", "Members that dropped do not reach two GD steps: loss at least 1.2 times that of two steps.",
-        _of_dropped(_two_step_ratio), at_least=1.2, **_FIGURE,
+        of_dropped(two_step_ratio), at_least=1.2, **_FIGURE,
         reason="one step has 1.32 times the loss of two; two thirds of the gap must remain",
     ),
     claim(
         "copies_everything",
         "What they end with is one step after a head that copies the next token for every token (ratio of losses).",
-        _over("softmax", "trained", "copying"), near=1.0, tolerance=0.015, **_THIS_LAB, **_RISING,
-        reason="half of the 3.2 % between that step and plain GD", control=_over("softmax", "gd", "copying"),
+        over_dropped("softmax", "trained", "copying"), near=1.0, tolerance=0.015, **_THIS_LAB, **_RISING,
+        reason="half of the 3.2 % between that step and plain GD", control=over_dropped("softmax", "gd", "copying"),
     ),
     claim(
         "copy_share",
         "The trained first layer is a copy head: x_j gives more than half of its attention to y_j (chance 1/2N).",
-        _of_dropped(last(CURVE["softmax"].at(metric="share_labels"))), at_least=0.5, **_THIS_LAB, headline=2,
+        of_dropped(last(CURVE["softmax"].at(metric="share_labels"))), at_least=0.5, **_THIS_LAB, headline=2,
         reason="more than to all other tokens together",
         falsified_by="attention that is spread over many tokens, or stays on x_j",
         control=lambda record: CURVE["softmax"](record, metric="share_labels")[:, 0],
     ),
     claim(
         "copies_inputs_too",
-        "The head does not tell x- from y-tokens: y_j gives x_{j+1} as much as x_j gives y_j (ratio of the shares).",
-        _of_dropped(_share_ratio("softmax")), near=1.0, tolerance=0.1, **_THIS_LAB,
+        "The head does not tell x- from y-tokens: y_j gives x_{j+1} as much as x_j gives y_j (ratio of the shares; "
+        "control: one-hot positions).",
+        of_dropped(share_ratio("softmax")), near=1.0, tolerance=0.1, **_THIS_LAB,
+        control=of_dropped(share_ratio("one_hot"), "one_hot"),
         reason="a tenth of the way to 0, which it is by hand",
     ),
     claim(
         "one_hot_tells",
         "With one-hot positions the head does tell them: y_j gives x_{j+1} less than half of what x_j gives y_j "
         "(ratio).",
-        _of_dropped(_share_ratio("one_hot"), "one_hot"), at_most=0.5, **_THIS_LAB,
+        of_dropped(share_ratio("one_hot"), "one_hot"), at_most=0.5, **_THIS_LAB,
         reason="half way between the hand-built head, 0, and one that copies everything, 1",
-        control=_of_dropped(_share_ratio("softmax")),
+        control=of_dropped(share_ratio("softmax")),
     ),
     claim(
         "one_hot_step",
         "Then the loss falls below that of the step after a head that copies everything (ratio, the same tasks).",
-        _over("one_hot", "trained", "copying"), at_most=1.0, **_THIS_LAB,
+        over_dropped("one_hot", "trained", "copying"), at_most=1.0, **_THIS_LAB,
         reason="the best that a head can do that does not tell x- from y-tokens",
-        control=_over("softmax", "trained", "copying"),
+        control=over_dropped("softmax", "trained", "copying"),
     ),
     claim(
         "one_hot_own",
-        "As by hand, y_j then copies itself, which cancels its own key: its attention to itself, over chance (1/2N).",
-        _of_dropped(own_share, "one_hot"), at_least=2.0, **_THIS_LAB,
+        "As by hand, y_j then copies itself, which cancels its own key: its attention to itself, over chance (1/2N; "
+        "control: that of x_j to itself).",
+        of_dropped(own_share("y"), "one_hot"), at_least=2.0, **_THIS_LAB, control=of_dropped(own_share("x"), "one_hot"),
         reason="twice what a head gives that looks nowhere",
     ),
     claim(
         "by_position",
         "The first layer looks by position alone: with its mean attention over other tasks the loss is the same "
-        "(ratio).",
-        _over("softmax", "positional", "trained"), near=1.0, tolerance=0.02, **_THIS_LAB,
+        "(ratio; control: a linear first layer).",
+        over_dropped("softmax", "positional", "trained"), near=1.0, tolerance=0.02, **_THIS_LAB,
+        control=over(FINAL["linear"], "positional", "trained"),
         reason="2 % of the loss is a fifth of what separates one step from the plateau's last tenth",
     ),
     claim(
         "copying_first",
         "Copying sets in no later than the drop: step at which the next token's sensitivity has half of its largest "
-        "value, over the step at which the loss has half dropped.",
-        _of_dropped(copying_onset), at_most=1.0, tolerance=0.03, **_FIGURE, at_lab=NOT_RESOLVED,
+        "value, over the step at which the loss has half dropped (control: at which nine tenths of the drop are done).",
+        of_dropped(copying_onset), control=of_dropped(end_of_drop), at_most=1.0, tolerance=0.03, **_FIGURE,
+        at_lab=NOT_RESOLVED,
         reason="one measurement of the lab preset, at a drop after 8000 steps",
     ),
     claim(
         "next_at_drop",
         "There the next token's sensitivity is at least twice that of the others and of what the own one gained "
-        "(other tokens without the next).",
-        _of_dropped(next_at_drop), at_least=2.0, **_FIGURE, reason="'well above' is read as twice",
+        "(other tokens without the next; control: after a quarter of the steps).",
+        of_dropped(next_at_drop), control=of_dropped(early(next_over_rest, 0.25)), at_least=2.0, **_FIGURE,
+        reason="'well above' is read as twice",
     ),
     claim(
         "by_hand",

@@ -1,11 +1,11 @@
-"""What claims of several binaries of this paper read off a record, and when a training has gone far enough."""
+"""What claims of several binaries of this paper read off a record."""
 
 from collections.abc import Iterable
 
 import numpy as np
 
-from experiments.statistics import Statistic, largest, log_ratio, ratio
-from icl_lab.claims import Criterion
+from experiments.statistics import Statistic, largest, late, log_ratio, ratio
+from icl_lab.lab import Record
 from icl_lab.lab.quantities import Quantity
 
 
@@ -24,24 +24,23 @@ def worst(shifted: Iterable[Quantity], learner: str, reference: str) -> Statisti
     return largest(*(log_over(losses, learner, reference) for losses in shifted))
 
 
+def early(curve: Statistic, share: float = 0.0) -> Statistic:
+    """(M,) the measurement of an array (M, R) after this share of the training: at 0 of the untrained network."""
+
+    def measured(record: Record) -> np.ndarray:
+        curves = curve(record)
+        return curves[:, round(share * (curves.shape[1] - 1))]
+
+    return measured
+
+
+def late_of_a_short_run(times: np.ndarray) -> np.ndarray:
+    """(M,) 1 for members that are late had every training ended after three quarters of the median time."""
+    return late(np.where(times < 0.75 * np.median(times), times, np.inf))
+
+
 def off_diagonal(matrices: np.ndarray) -> np.ndarray:
     """(...) root mean square of the entries of (..., D, D) off the diagonal, over the mean size of those on it."""
     off = matrices[..., ~np.eye(matrices.shape[-1], dtype=bool)]
     on = np.diagonal(matrices, axis1=-2, axis2=-1)
     return np.sqrt((off**2).mean(axis=-1)) / np.abs(on).mean(axis=-1)
-
-
-def change(curves: np.ndarray) -> float:
-    """Relative change of the median member's curve, of (M, R), between the last two fifths of the training."""
-    fifth = curves.shape[1] // 5
-    before, last = (curves[:, at].mean(axis=1) for at in (slice(-2 * fifth, -fifth), slice(-fifth, None)))
-    return float(abs(np.median(last / before) - 1))
-
-
-def settled(*curves: Quantity) -> Criterion:
-    """The median member's curves (M, R) change by less than 2 % between the last two fifths of the training."""
-    what = " and ".join(one.name.format(**one.bound) for one in curves)
-    return Criterion(
-        f"{what} changes by less than 2 % between the last two fifths of the training",
-        lambda record: max(change(one(record)) for one in curves) < 0.02,
-    )

@@ -1,16 +1,22 @@
 """What ``gradient_flow`` claims and shows: functions of its record."""
 
-import functools
-
 import numpy as np
 
 from experiments.panels import described
 from experiments.statistics import Statistic, largest, last, ratio
+from experiments.zhang_frei_bartlett.drift_statistics import (
+    course,
+    drift_exponent_near_the_edge,
+    drift_exponents,
+    drift_ratio,
+    gain,
+    predicted_courses,
+)
 from experiments.zhang_frei_bartlett.gradient_flow import DRIFT, GAP, ORDER, PREDICTED, QUIET, QUIET_TIME, course_of
 from icl_lab.claims import Quick
 from icl_lab.lab import Record, claims_of
 from icl_lab.lab.style import THEORY, Axes, Figure, band, panels, viridis
-from icl_lab.theory.flows.fluctuations import resting_scale, scale_course
+from icl_lab.theory.flows.fluctuations import resting_scale
 
 METHODS: dict[str, dict] = {
     "gd": {"color": "#D55E00", "linestyle": "--", "label": "population GD"},
@@ -23,59 +29,9 @@ METHODS: dict[str, dict] = {
 FACTORS = ("o", "s", "^", "D", "v", "P", "X")
 
 
-def predicted_courses(record: Record, *, limit: bool = False) -> np.ndarray:
-    """(S, R) u of SGD along the optimal weights by the closed form at its rate; or in the limit of small rates."""
-    config = record.config
-    law = tuple(config["spectrum"]), config["context_length"]
-    sgd = config["sgd_rate"], config["quiet_batch"], config["quiet_steps"]
-    courses = [_course(u, *law, *sgd, limit) for u in config["quiet_starts"]]
-    return np.stack([np.interp(QUIET_TIME(record), *course) for course in courses])
-
-
-@functools.cache  # each takes seconds
-def _course(
-    u: float, spectrum: tuple[float, ...], n: int, rate: float, batch: int, steps: int, limit: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Times and u. A small rate at the same rate / batch and the same time has the course of the limit."""
-    times, small, lam = np.linspace(0.0, rate * steps, 101), 1e-6, np.diag(spectrum)
-    if limit:
-        return times, scale_course(times * (rate / batch / small), u, lam, n, small, 1)
-    return times, scale_course(times, u, lam, n, rate, batch)
-
-
 def over(path: str, of: str) -> Statistic:
     """(M, R) what is measured over a path."""
     return lambda record: course_of(path)[1](record, of=of)
-
-
-def small_drifts(record: Record) -> np.ndarray:
-    """(batches, rates) where the drift is predicted to move b by less than a tenth of u*^2."""
-    return np.abs(PREDICTED(record)) < 0.1 * record.metrics["flow_scale"] ** 2
-
-
-def drift_exponents(record: Record) -> np.ndarray:
-    """(M, 2) exponents of the drift's size in the learning rate and in 1 / B: small drifts, far below the edge.
-
-    Rates above a seventh of the edge are left out, where the noise of u21 exceeds that of small rates by 4 % or more.
-    NaN where the cells that are left do not tell the two exponents apart, or where a drift has another sign than the
-    predicted one.
-    """
-    config, drift = record.config, DRIFT(record)
-    batches, rates = np.meshgrid(config["drift_batches"], config["drift_rates"], indexing="ij")
-    kept = small_drifts(record) & (rates < record.metrics["edge_rate"] / 7)
-    design = np.stack([np.ones(kept.sum()), np.log(rates[kept]), -np.log(batches[kept])], axis=1)
-    if np.linalg.matrix_rank(design) < 3:
-        return np.full((len(drift), 2), np.nan)
-    sizes = drift[:, kept] * np.sign(PREDICTED(record)[kept])[None]
-    exponents = np.linalg.lstsq(design, np.log(np.where(sizes > 0, sizes, 1.0)).T, rcond=None)[0][1:].T
-    return np.where((sizes > 0).all(axis=1, keepdims=True), exponents, np.nan)
-
-
-def drift_ratio(record: Record) -> np.ndarray:
-    """(M,) measured over predicted drift, mean over the small ones; NaN where there are none."""
-    drift, kept = DRIFT(record), small_drifts(record)
-    ratios = (drift / PREDICTED(record))[:, kept]
-    return ratios.mean(1) if kept.any() else np.full(len(drift), np.nan)
 
 
 def error(name: str, at: int = -1) -> Statistic:
@@ -96,11 +52,6 @@ def end_ratio(name: str, reference: str) -> Statistic:
 def largest_scale(name: str) -> Statistic:
     """(M,) largest u of a path over the u at which SGD's rate is the edge of stability."""
     return lambda record: over(name, "u")(record).max(1) / record.metrics["edge_scale"]
-
-
-def course(start: int, *, limit: bool = False) -> Statistic:
-    """(M,) last u of SGD along the optimal weights from one of the starts, over the predicted one."""
-    return lambda record: QUIET(record)[:, start, -1] / predicted_courses(record, limit=limit)[start, -1]
 
 
 claim = claims_of("zhang_frei_bartlett.gradient_flow", where="this lab")
@@ -129,8 +80,10 @@ CLAIMS = (
         reason="the second order, at a fifth of the largest stable rate",
     ),
     claim(
-        "gd_scale", "Population GD keeps the balance to first order: u ends where the flow's does (ratio).",
-        end_scale("gd"), near=1.0, tolerance=0.005, reason="one seed ends at a balance of -.009 at this rate",
+        "gd_scale",
+        "Population GD keeps the balance to first order: u ends where the flow's does (ratio; control: SGD).",
+        end_scale("gd"), near=1.0, tolerance=0.005, control=end_scale("sgd"),
+        reason="one seed ends at a balance of -.009 at this rate",
     ),
     claim(
         "sgd_product", "Minibatch SGD ends near u U11 = Gam^-1 (relative error; control: at the start).", error("sgd"),
@@ -138,8 +91,9 @@ CLAIMS = (
         reason="half of .165, the distance of Gam^-1 from the nearest multiple of Lam^-1: SGD tells the two apart",
     ),
     claim(
-        "adam_product", "Adam ends nearer to u U11 = Gam^-1 than SGD (ratio of the relative errors).",
-        ratio(error("adam"), error("sgd")), at_most=1.0,
+        "adam_product",
+        "Adam ends nearer to u U11 = Gam^-1 than SGD (ratio of the relative errors; control: than population GD).",
+        ratio(error("adam"), error("sgd")), at_most=1.0, control=ratio(error("adam"), error("gd")),
         reason="an ordering, paired by member",
     ),
     *(
@@ -164,18 +118,25 @@ CLAIMS = (
         reason="a bound: beyond it u21 grows at every step",
     ),
     claim(
-        "drift_rate", "From the optimum b drifts per flow time in proportion to the learning rate (exponent).",
-        lambda record: drift_exponents(record)[:, 0], near=1.0, tolerance=0.1,
+        "drift_rate",
+        "From the optimum b drifts per flow time in proportion to the learning rate (exponent; control: up to the "
+        "edge of stability, at the smallest batch).",
+        lambda record: drift_exponents(record)[:, 0], near=1.0, tolerance=0.1, control=drift_exponent_near_the_edge,
         reason="the noise of u21 near the edge adds .05 to the exponent at these rates",
     ),
     claim(
-        "drift_batch", "From the optimum b drifts in proportion to 1 / B (exponent).",
+        "drift_batch",
+        "From the optimum b drifts in proportion to 1 / B (exponent; control: batches exchanged in a circle).",
         lambda record: drift_exponents(record)[:, 1], near=1.0, tolerance=0.1,
+        control=lambda record: drift_exponents(record, exchanged=True)[:, 1],
         reason="corrections of second order in eta / B, a tenth or two at the smallest batch",
     ),
     claim(
-        "drift", "The drift of the balance is the closed form (measured over predicted, mean over all small ones).",
-        drift_ratio, near=1.0, tolerance=0.1, reason="corrections of the order of 1 / B",
+        "drift",
+        "The drift of the balance is the closed form (measured over predicted, mean over all small ones; control: over "
+        "that of the next larger batch).",
+        drift_ratio, near=1.0, tolerance=0.1, control=lambda record: drift_ratio(record, larger_batch=True),
+        reason="corrections of the order of 1 / B",
     ),
     claim(
         "course",
@@ -186,12 +147,12 @@ CLAIMS = (
     ),
     *(
         claim(
-            f"quiet_from_{name}", f"From optimal weights {name} the u of least gradient noise SGD {verb} u (ratio).",
-            lambda record, start=start: QUIET(record)[:, start, -1] / QUIET(record)[:, start, 0], **bound,
-            reason="5 % is more than the noise of its mean",
+            f"quiet_from_{name}",
+            f"From optimal weights {name} the u of least gradient noise SGD {verb} u (ratio; control: from {other}).",
+            gain(start), **bound, control=gain(1 - start), reason="5 % is more than the noise of its mean",
         )
-        for start, (name, verb, bound) in enumerate(
-            (("below", "raises", {"at_least": 1.05}), ("above", "lowers", {"at_most": 0.95}))
+        for start, (name, other, verb, bound) in enumerate(
+            (("below", "above", "raises", {"at_least": 1.05}), ("above", "below", "lowers", {"at_most": 0.95}))
         )
     ),
     claim(

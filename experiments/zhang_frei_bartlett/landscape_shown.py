@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.panels import described
+from experiments.panels import described, intervals
 from experiments.statistics import Statistic, of_record, place_of
 from experiments.zhang_frei_bartlett.landscape import CURVATURE, ENDS, MIXED, OPTIMUM, PAIR, PREDICTED, SPURIOUS
 from icl_lab.claims import Quick
@@ -39,11 +39,15 @@ def reached(where: int, scale: float) -> Statistic:
     return lambda record: PAIR(record, of="ended")[at_scale(record, scale)] == where
 
 
-def caught(record: Record) -> np.ndarray:
-    """(cells,) whether more than a tenth end at the spurious minimum, scales from .1 on; NaN where it is a saddle."""
+@of_record
+def caught(record: Record, minimum: bool = True) -> np.ndarray:
+    """(cells,) whether more than a tenth end at the spurious point, scales from .1 on; NaN where it is no ``minimum``.
+
+    Not ``minimum``: NaN where it is one.
+    """
     large = np.array(record.config["scales"]) >= 0.1
     share = (every(record, ENDED) == SPURIOUS).mean(axis=-1)[:, :, large]
-    cells = np.where(minima(record)[:, :, None], share > 0.1, np.nan).ravel()
+    cells = np.where((minima(record) == minimum)[:, :, None], share > 0.1, np.nan).ravel()
     if cells.size == 1:
         raise NotRun("more than one cell of starts")
     return cells
@@ -64,22 +68,23 @@ def race_told(scale: float | None = None) -> Statistic:
     return lambda record: told(record)[:, :, at_scale(record, scale)].ravel()
 
 
-def small_starts(record: Record) -> tuple[np.ndarray, np.ndarray]:
-    """(cells, M) whether starts of the smallest scale reached the optimum; (cells,) the predicted probability."""
-    first = at_scale(record, None)
-    ended, predicted = every(record, ENDED)[:, :, first], every(record, PREDICTED)[:, :, first]
+def starts_of_scale(record: Record, scale: float | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """(cells, M) whether starts of a scale (None: the smallest) reached the optimum; (cells,) probability predicted."""
+    place = at_scale(record, scale)
+    ended, predicted = every(record, ENDED)[:, :, place], every(record, PREDICTED)[:, :, place]
     return (ended == OPTIMUM).reshape(predicted.size, -1), predicted.ravel()
 
 
-def race_error(record: Record) -> np.ndarray:
-    """(flows,) whether a start of the smallest scale reached the optimum, less the predicted probability."""
-    reached, predicted = small_starts(record)
+@of_record
+def race_error(record: Record, scale: float | None = None) -> np.ndarray:
+    """(flows,) whether a start of a scale reached the optimum, less the predicted probability."""
+    reached, predicted = starts_of_scale(record, scale)
     return (reached - predicted[:, None]).ravel()
 
 
 def race_spread(record: Record) -> np.ndarray:
     """(cells,) squared difference of the shares less the binomial variance of the observed one."""
-    reached, predicted = small_starts(record)
+    reached, predicted = starts_of_scale(record)
     if predicted.size < 2:
         raise NotRun("second cell of the grid")
     share = reached.mean(axis=1)
@@ -138,9 +143,9 @@ CLAIMS = (
     claim(
         "minima_attract",
         "Where the spurious point is a minimum more than a tenth of the dense starts of scale .1 and more end in it "
-        "(share of cells of D, spectrum, scale and N).",
-        caught, at_least=0.9, interval="wilson", unit="cell", reason="all are expected to; the interval needs 37 of 37",
-        headline=1,
+        "(share of cells of D, spectrum, scale and N; control: where it is a saddle).",
+        caught(), at_least=0.9, interval="wilson", unit="cell", control=caught(minimum=False),
+        reason="all are expected to; the interval needs 37 of 37", headline=1,
     ),
     claim(
         "nowhere_else",
@@ -167,9 +172,9 @@ CLAIMS = (
     claim(
         "race",
         "At the smallest scale the share that reaches the optimum is that of the race out of the origin (mean "
-        "difference over all D, spectra and N).",
-        race_error, near=0.0, tolerance=0.03, reason="the race is exact as the scale goes to zero; .001 is not zero",
-        headline=2, falsified_by="small starts that end where the race does not send them",
+        "difference over all D, spectra and N; control: at scale .5).",
+        race_error(), near=0.0, tolerance=0.03, reason="the race is exact as the scale goes to zero; .001 is not zero",
+        headline=2, control=race_error(0.5),
         quick=Quick(0.09, "240 starts at the smallest scale for 2,520: a tenth of them may be told wrongly"),
     ),
     claim(
@@ -177,13 +182,14 @@ CLAIMS = (
         "That holds in every cell (mean over D, spectra and N of the squared difference of shares, less the variance "
         "that the number of starts explains; control: squared differences from one half).",
         race_spread, near=0.0, tolerance=0.0025, unit="cell",
-        control=lambda record: (small_starts(record)[0].mean(axis=1) - 0.5) ** 2, reason="a root mean square of .05",
+        control=lambda record: (starts_of_scale(record)[0].mean(axis=1) - 0.5) ** 2,
+        reason="a root mean square of .05",
     ),
     claim(
         "race_each",
         "At the smallest scale the race out of the origin, computed from the initial weights, predicts where each "
-        "start ends (share).",
-        race_told(), at_least=0.98, interval="wilson",
+        "start ends (share; control: at scale .5).",
+        race_told(), at_least=0.98, interval="wilson", control=race_told(0.5),
         reason="the threshold is known to 2 %, which leaves less than 1 % of starts undecided",
     ),
     claim(
@@ -195,13 +201,14 @@ CLAIMS = (
     claim(
         "flat_is_safer",
         "A small start reaches the optimum more often under a flat spectrum than under the steepest, where the two "
-        "modes grow at nearly one rate (difference of shares, shortest prompts, over all D).",
-        flat_less_steep(), at_least=0.0, reason="an ordering",
+        "modes grow at nearly one rate (difference of shares, shortest prompts, over all D; control: at scale .5).",
+        flat_less_steep(), at_least=0.0, control=flat_less_steep(0.5), reason="an ordering",
     ),
     claim(
         "flat_is_no_safer",
-        "At scale .5 the flat spectrum reaches it less often: there is no race, and more minima (the same difference).",
-        flat_less_steep(0.5), at_most=0.0, reason="an ordering, the reverse one",
+        "At scale .5 the flat spectrum reaches it less often: there is no race, and more minima (the same difference; "
+        "control: a small start).",
+        flat_less_steep(0.5), at_most=0.0, control=flat_less_steep(), reason="an ordering, the reverse one",
     ),
 )  # fmt: skip
 
@@ -243,9 +250,8 @@ def _shares(axes: Axes, record: Record, scale: int, length: int) -> None:
     """Share of starts that reach the optimum, with Wilson intervals, over D; the race's prediction as lines."""
     d, ended = np.array(record.config["dimensions"]), every(record, ENDED)[:, :, scale, length]
     for i, look in enumerate(_looks(record)):
-        shares, at = [wilson_interval(cell == OPTIMUM) for cell in ended[:, i]], d + 0.1 * (i - 1.5)
-        axes.vlines(at, *np.array([ends for _, ends in shares]).T, color=look["color"])
-        axes.plot(at, [middle for middle, _ in shares], **look | {"linestyle": ""})
+        at_optimum, at = [cell == OPTIMUM for cell in ended[:, i]], d + 0.1 * (i - 1.5)
+        intervals(axes, at, at_optimum, wilson_interval, "starts", **look | {"linestyle": "", "capsize": 0})
         predicted = every(record, PREDICTED)[:, i, scale, length]
         axes.plot(d, predicted, linestyle=look["linestyle"], color=look["color"], linewidth=0.8)
     axes.plot([], [], color="0.5", linewidth=0.8, label="predicted by the race")

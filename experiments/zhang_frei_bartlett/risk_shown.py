@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from experiments.panels import described
-from experiments.statistics import Statistic, of_record
+from experiments.statistics import Statistic, of_record, place_of
 from experiments.zhang_frei_bartlett.risk import CLOSED, CLOSED_FLOOR, COVARIANCES, FLOOR, PREDICTED, RISK, SAMPLED
 from icl_lab.claims import Quick
 from icl_lab.lab import NotRun, Record, claims_of
@@ -20,27 +20,35 @@ LABELS = {"identity": "identity covariance", "spectrum": "unequal eigenvalues"}
 
 
 @of_record
-def deviation(record: Record, name: str) -> np.ndarray:
+def deviation(record: Record, name: str, endless: bool = False) -> np.ndarray:
     """(M,) largest |risk - closed form| over N and M, in units of the closed form at M or at N, whichever is larger.
 
     A relative error e of A changes the risk by at most about 2 e of that unit: by 2 e (D+1)/N for M > N, where the risk
-    itself is much smaller, and by about 2 e of itself for M < N.
+    itself is much smaller, and by about 2 e of itself for M < N. Control: from the closed form at Lam^-1, the best A of
+    endless prompts, whatever the N of training.
     """
     closed = CLOSED(record, covariance=name)
     lam = np.diag(_spectrum(record, name))
     matched = [risk(optimum(lam, n), test_length=n, covariance=lam) for n in record.config["train_lengths"]]
     unit = np.maximum(closed, np.array(matched)[:, None])
+    if endless:
+        inverse = np.linalg.inv(lam)
+        lengths = record.config["test_lengths"]
+        closed = np.array([[risk(inverse, test_length=m, covariance=lam) for m in lengths]])
     return (np.abs(RISK(record, covariance=name) - closed[None]) / unit[None]).max(axis=(1, 2))
 
 
 @of_record
-def margin(record: Record, name: str) -> np.ndarray:
-    """(M,) least risk of a layer trained at N /= M over that of the layer trained at N = M, on prompts of length M."""
+def margin(record: Record, name: str, longer: int = 0) -> np.ndarray:
+    """(M,) least risk of a layer trained at N /= M over that of the layer trained at N = M, on prompts of length M.
+
+    ``longer``: for N = M, the training length that is so many places longer (control).
+    """
     train, test = list(record.config["train_lengths"]), list(record.config["test_lengths"])
     risks, ratios = RISK(record, covariance=name), []
-    for m in sorted(set(train) & set(test)):
-        column, matched = risks[:, :, test.index(m)], train.index(m)
-        ratios.append(np.delete(column, matched, axis=1).min(axis=1) / column[:, matched])
+    for m in sorted(set(train[: len(train) - longer]) & set(test)):
+        column, best = risks[:, :, test.index(m)], train.index(m) + longer
+        ratios.append(np.delete(column, best, axis=1).min(axis=1) / column[:, best])
     if not ratios:
         raise NotRun("length in both train_lengths and test_lengths")
     return np.min(ratios, axis=0)
@@ -56,34 +64,60 @@ def context_rate(record: Record) -> np.ndarray:
 
 
 @of_record
-def floor_rate(record: Record, name: str) -> np.ndarray:
-    """(M,) exponent of the floor between the two longest training lengths, less that of the closed form."""
-    step = np.log(record.config["train_lengths"][-1] / record.config["train_lengths"][-2])
-    slope = lambda floors: np.log(floors[..., -1] / floors[..., -2]) / step  # noqa: E731
-    return slope(FLOOR(record, covariance=name)) - slope(CLOSED_FLOOR(record, covariance=name))
+def floor_rate(record: Record, name: str, matched: bool = False) -> np.ndarray:
+    """(M,) exponent of the floor between the two longest training lengths, less that of the closed form.
+
+    ``matched``: not of the floor but of the risk on prompts of the training length (control).
+    """
+    lengths = record.config["train_lengths"][-2:]
+    floors = FLOOR(record, covariance=name)[:, -2:]
+    if matched:
+        test = [place_of(record, "test_lengths", n, f"test length {n}") for n in lengths]
+        floors = RISK(record, covariance=name)[:, [-2, -1], test]
+    return _exponent(floors, lengths) - _exponent(CLOSED_FLOOR(record, covariance=name)[-2:], lengths)
 
 
-def agreement(labels: str) -> Statistic:
-    """(M,) sampled risk over the theorem's, mean over the test lengths."""
-    return lambda record: (SAMPLED(record, labels=labels) / PREDICTED(record, labels=labels)[None]).mean(axis=1)
+def _exponent(values: np.ndarray, lengths: list[int]) -> np.ndarray:
+    """(...) exponent in the length of values (..., 2) at two lengths."""
+    return np.log(values[..., 1] / values[..., 0]) / np.log(lengths[1] / lengths[0])
 
 
-def excess_over_best(record: Record) -> np.ndarray:
-    """(M,) risk less that of the best linear predictor on the same tasks, over the theorem's; mean over lengths."""
+def agreement(labels: str, of: str | None = None) -> Statistic:
+    """(M,) sampled risk over the theorem's, mean over the test lengths; ``of``: over its risk on other labels."""
+    return lambda record: (SAMPLED(record, labels=labels) / PREDICTED(record, labels=of or labels)[None]).mean(axis=1)
+
+
+def over_best_linear(record: Record) -> np.ndarray:
+    """(M,) risk over that of the best linear predictor on the same tasks, mean over the test lengths."""
+    return (SAMPLED(record, labels="nonlinear") / SAMPLED(record, labels="nonlinear_best")).mean(axis=1)
+
+
+def excess_over_best(record: Record, *, shorter: int = 0) -> np.ndarray:
+    """(M,) risk less that of the best linear predictor on the same tasks, over the theorem's; mean over lengths.
+
+    ``shorter``: over what the theorem says of prompts that are so many places shorter (control).
+    """
     sampled = SAMPLED(record, labels="nonlinear") - SAMPLED(record, labels="nonlinear_best")
     predicted = PREDICTED(record, labels="nonlinear") - record.metrics["best_linear_risk"]
-    return (sampled / predicted[None]).mean(axis=1)
+    return (sampled[:, shorter:] / predicted[None, : len(predicted) - shorter]).mean(axis=1)
 
 
 @of_record
-def learnability(record: Record, name: str) -> np.ndarray:
-    """(M,) the largest over N of floor / eta and of (coefficient of 1/M) / ((D+1) tr Lam)."""
+def learnability(record: Record, name: str, longer: int = 0) -> np.ndarray:
+    """(M,) the largest over N of floor / eta and of (coefficient of 1/M) / ((D+1) tr Lam).
+
+    ``longer``: of the floor over the eta of a training length so many places longer (control).
+    """
     spectrum = _spectrum(record, name)
     floors, m = FLOOR(record, covariance=name), record.config["test_lengths"][-1]
-    eta = [error_floor_bound(np.diag(spectrum), n) for n in record.config["train_lengths"]]
+    eta = np.array([error_floor_bound(np.diag(spectrum), n) for n in record.config["train_lengths"]])
+    if longer >= len(eta):
+        raise NotRun(f"training length {longer} places longer than another")
+    if longer:
+        return (floors[:, :-longer] / eta[None, longer:]).max(axis=1)
     coefficient = m * (RISK(record, covariance=name)[:, :, -1] - floors)
     slope = coefficient / ((len(spectrum) + 1) * spectrum.sum())
-    return np.maximum(floors / np.array(eta)[None], slope).max(axis=1)
+    return np.maximum(floors / eta[None], slope).max(axis=1)
 
 
 def _spectrum(record: Record, name: str) -> np.ndarray:
@@ -116,30 +150,35 @@ CLAIMS = (
             claim(
                 f"matrix_{name}",
                 "Trained at any N, tested at any M, the layer has the risk of the closed form at Gam^-1 "
-                f"({_WHERE[name]}; largest deviation, in units of the closed form at M or at N, whichever is larger).",
-                deviation(name), at_most=0.0, tolerance=0.04, **matrix,
+                f"({_WHERE[name]}; largest deviation, in units of the closed form at M or at N, whichever is larger; "
+                "control: from that at Lam^-1).",
+                deviation(name), at_most=0.0, tolerance=0.04, control=deviation(name, endless=True), **matrix,
                 reason="training leaves A within 2 % of Gam^-1, which moves the risk by up to 4 % of that unit",
             ),
             claim(
                 f"best_length_{name}",
                 "For each M every other of the training lengths is worse than N = M, by 2 % at least "
-                f"({_WHERE[name]}; least ratio of risks).",
-                margin(name), at_least=1.02, where=" (this lab)", **best_length,
+                f"({_WHERE[name]}; least ratio of risks; control: than the next longer one).",
+                margin(name), at_least=1.02, where=" (this lab)", control=margin(name, longer=1), **best_length,
                 reason="the closed form's least ratio at lab's lengths is 1.03, near N = M it tends to 1; an error of "
                        "A of 1 % moves it by .01",
             ),
             claim(
                 f"floor_rate_{name}",
                 "Between the two longest training lengths the floor falls with the exponent of the closed form, at "
-                f"lab {_EXPONENTS[name]} on the way to -2 ({_WHERE[name]}; difference of exponents).",
+                f"lab {_EXPONENTS[name]} on the way to -2 ({_WHERE[name]}; difference of exponents; control: of the "
+                "risk at M = N).",
                 floor_rate(name), near=0.0, tolerance=0.1, where=", its rate 1/N^2",
+                control=floor_rate(name, matched=True),
                 reason="a floor that is 7 % off at the longer length, as if A were off by .3 % of itself at N = 80",
             ),
             claim(
                 f"learnability_{name}",
                 "Trained layers learn the linear functions in context within the paper's bounds: the floor is at most "
-                f"eta, M(eps) at most (D+1) tr(Lam)/eps ({_WHERE[name]}; largest ratio).",
-                learnability(name), at_most=1.0, where=", its corollary", reason="bounds need no slack",
+                f"eta, M(eps) at most (D+1) tr(Lam)/eps ({_WHERE[name]}; largest ratio; control: eta of the N "
+                "after the next).",
+                learnability(name), at_most=1.0, where=", its corollary", control=learnability(name, longer=2),
+                reason="bounds need no slack",
             ),
         )
     ),
@@ -153,17 +192,21 @@ CLAIMS = (
         claim(
             labels,
             f"On {labels} labels the layer trained on clean linear ones has the risk of the theorem (sampled over "
-            "exact, mean over M).",
-            agreement(labels), near=1.0, tolerance=0.03,
+            f"exact, mean over M; control: over that of {other}).",
+            agreement(labels), near=1.0, tolerance=0.03, control=control,
             reason="an error of A of 1 % moves the risk of the longest prompts by some 7 %, the mean over M by 2 %",
         )
-        for labels in ("clean", "noisy", "nonlinear")
+        for labels, other, control in (
+            ("clean", "noisy ones", agreement("clean", "noisy")),
+            ("noisy", "clean ones", agreement("noisy", "clean")),
+            ("nonlinear", "the best linear predictor, on the same prompts", over_best_linear),
+        )
     ),
     claim(
         "best_linear",
         "On nonlinear labels its risk exceeds that of the best linear predictor by what the theorem says (ratio of "
-        "the excesses, mean over M).",
-        excess_over_best, near=1.0, tolerance=0.05,
+        "the excesses, mean over M; control: what it says of the next shorter prompts).",
+        excess_over_best, near=1.0, tolerance=0.05, control=lambda record: excess_over_best(record, shorter=1),
         reason="an error of A of 2 % moves the term in 1/M by 4 %; 10^6 tasks leave 1 % of noise",
     ),
 )  # fmt: skip

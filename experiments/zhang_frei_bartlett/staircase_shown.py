@@ -11,6 +11,7 @@ from experiments.zhang_frei_bartlett import staircase as binary
 from icl_lab.claims import NOT_RESOLVED, Quick
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.style import THEORY, Axes, Figure, band
+from icl_lab.theory import head_scales
 
 NEAR = 0.02  # of what there is to gain: how near a level the loss counts as resting on it
 
@@ -36,12 +37,16 @@ def rests(times: np.ndarray, loss: np.ndarray, levels: np.ndarray) -> np.ndarray
 
 
 @of_record
-def rest_between(record: Record, rank: int) -> np.ndarray:
-    """(M,) share of pairs of levels, 0 < m < D, of which the one that R divides has the longer rest; ties one half."""
-    if rank not in record.config["ranks"]:
-        raise NotRun(f"rank {rank}")
+def rest_between(record: Record, rank: int, of: int | None = None) -> np.ndarray:
+    """(M,) share of pairs of levels, 0 < m < D, of which the one that R divides has the longer rest; ties one half.
+
+    ``of``: the rests of heads of another rank (control).
+    """
+    heads = rank if of is None else of
+    if not {rank, heads} <= set(record.config["ranks"]):
+        raise NotRun(f"rank {rank} beside {heads}")
     levels = binary.RANK_LEVELS(record)
-    resting = rests(binary.RANK_TIMES(record), binary.RANK_LOSS(record, rank=rank), levels)[:, 1:-1]
+    resting = rests(binary.RANK_TIMES(record), binary.RANK_LOSS(record, rank=heads), levels)[:, 1:-1]
     divided = np.arange(1, len(levels) - 1) % rank == 0
     if not divided.any():
         raise NotRun(f"level that {rank} divides")
@@ -50,11 +55,15 @@ def rest_between(record: Record, rank: int) -> np.ndarray:
 
 
 @of_record
-def time_ratio(record: Record, stage: int) -> np.ndarray:
-    """(M,) predicted over measured time of half a component, components counted as they are learned; NaN where none."""
+def time_ratio(record: Record, stage: int, of: int | None = None) -> np.ndarray:
+    """(M,) predicted over measured time of half a component, components counted as they are learned; NaN where none.
+
+    ``of``: the time that is predicted of another component (control).
+    """
     if stage >= binary.COMPONENT(record, of="halves").shape[1]:
         raise NotRun(f"component {stage + 1}")
-    return binary.COMPONENT(record, of="predicted_halves")[:, stage] / binary.COMPONENT(record, of="halves")[:, stage]
+    predicted = binary.COMPONENT(record, of="predicted_halves")[:, stage if of is None else of]
+    return predicted / binary.COMPONENT(record, of="halves")[:, stage]
 
 
 def level_distance(record: Record) -> np.ndarray:
@@ -62,55 +71,87 @@ def level_distance(record: Record) -> np.ndarray:
     return np.nan_to_num(binary.TOUCHED(record), nan=1.0).max(axis=1)
 
 
+def in_a_drop(record: Record) -> np.ndarray:
+    """(M, D) loss when half of each component is learned, components counted as they are learned."""
+    times, halves = binary.TIMES(record), binary.COMPONENT(record, of="halves")
+    return np.array([np.interp(half, times, loss) for half, loss in zip(halves, binary.LOSS(record))])
+
+
+def drop_distance(record: Record) -> np.ndarray:
+    """(M,) largest distance of the loss in a drop from the plateau before it, of what there is to gain."""
+    levels = binary.LEVELS(record)
+    return np.abs(in_a_drop(record) - levels[None, :-1])[:, 1:].max(axis=1) / (levels[0] - levels[-1])
+
+
+def last_drop(record: Record) -> np.ndarray:
+    """(M,) distance of the loss from the optimum when half of the last component is learned."""
+    levels = binary.LEVELS(record)
+    return (in_a_drop(record)[:, -1] - levels[-1]) / (levels[0] - levels[-1])
+
+
+@of_record
+def scale_error(record: Record, other: int = 0) -> np.ndarray:
+    """(M,) largest relative error of a head's scale, from that of a component so many places further (control)."""
+    exact = head_scales(np.diag(record.config["spectrum"]), record.config["context_length"])
+    found = binary.COMPONENT(record, of="scales") * exact
+    return np.abs(found / np.roll(exact, other) - 1).max(axis=1)
+
+
 def in_order(record: Record) -> np.ndarray:
     """(M,) whether the components are learned from the largest eigenvalue down."""
     return np.asarray((np.diff(binary.COMPONENT(record, of="order"), axis=1) > 0).all(axis=1))
+
+
+def in_reverse(record: Record) -> np.ndarray:
+    """(M,) whether they are learned from the smallest eigenvalue up."""
+    return np.asarray((np.diff(binary.COMPONENT(record, of="order"), axis=1) < 0).all(axis=1))
 
 
 _TIME_2: dict[str, Any] = {
     "headline": 2,
     "quick": Quick(0.05, "as at lab, from six starts", NOT_RESOLVED),  # one of six is 14 % off
 }
+_ORDINALS = ("first", "second", "third", "fourth")
 claim = claims_of("zhang_frei_bartlett.staircase", where="Zhang, Singh, Latham & Saxe 2025")
 
 CLAIMS = (
     claim(
         "levels",
         "Where the flow is slowest between two drops, its loss is the closed-form level of the components learned so "
-        "far (largest distance over the D - 1 plateaus, of what there is to gain; median).",
-        level_distance, at_most=0.0, tolerance=1e-3, interval="median",
-        falsified_by="a plateau between two levels, at a component learned in part",
+        "far (largest distance over the D - 1 plateaus, of what there is to gain; median; control: when half of the "
+        "next component is learned).",
+        level_distance, at_most=0.0, tolerance=1e-3, interval="median", control=drop_distance,
         reason="one seed touches each within 1e-6; where two components escape together a plateau is passed",
         headline=1, quick=Quick(1e-3, "as at lab; times are 2.5 times as far apart, on a plateau"),
     ),
     claim(
-        "optimum", "The staircase ends at the optimum (distance, of what there is to gain).", binary.END, at_most=0.0,
-        tolerance=1e-6, reason="tolerances of the solver",
+        "optimum",
+        "The staircase ends at the optimum (distance, of what there is to gain; control: when half of the last "
+        "component is learned).",
+        binary.END, at_most=0.0, tolerance=1e-6, control=last_drop, reason="tolerances of the solver",
     ),
     claim(
         "scales",
         "Each component is held by a head with |value| = (lam (1 + (1 + tr Lam/lam)/N))^(-1/3) (largest relative "
-        "error; median).",
-        lambda record: np.abs(binary.COMPONENT(record, of="scales") - 1).max(axis=1), at_most=0.0, tolerance=2e-3,
-        interval="median",
+        "error; median; control: of the component before it).",
+        scale_error(), at_most=0.0, tolerance=2e-3, interval="median", control=scale_error(other=1),
         reason="a start of .01 moves |value|^2 by some 1e-4; the median, since two heads may share a component",
     ),
     claim(
         "order",
         "Most starts learn the components in the order of their eigenvalues (share of members; in the paper's figure "
-        "too, whose text leaves the order to the start).",
-        in_order, at_least=0.9, where="this lab", interval="wilson",
+        "too, whose text leaves the order to the start; control: the smallest first).",
+        in_order, at_least=0.9, where="this lab", interval="wilson", control=in_reverse,
         reason="the rates lam^2 are .16, .09, .04 and .01: a start in which a smaller one wins is possible but rare",
         headline=3,
     ),
     *(
         claim(
             f"time_{stage + 1}",
-            f"The initial weights tell when the {['first', 'second', 'third', 'fourth'][stage]} component is half "
-            "learned (predicted over measured; median).",
+            f"The initial weights tell when the {_ORDINALS[stage]} component is half "
+            f"learned (predicted over measured; median; control: what they tell of the {_ORDINALS[stage - 1]}).",
             time_ratio(stage), near=1.0, tolerance=0.05, where="this lab", interval="median",
-            **_TIME_2 if stage == 1 else {},
-            falsified_by="a drop whose time the first weights do not fix",
+            **_TIME_2 if stage == 1 else {}, control=time_ratio(stage, stage - 1),
             reason="first order in the initial scale, .01 of which a few per cent of the time may depend",
         )
         for stage in range(4)
@@ -131,8 +172,8 @@ CLAIMS = (
         claim(
             f"rank_{rank}",
             f"Heads of rank {rank} rest longer on levels that {rank} divides than on others (share of pairs of such "
-            "levels; median).",
-            rest_between(rank), at_least=0.75, interval="median",
+            "levels; median; control: heads of rank eight, which learn everything at once).",
+            rest_between(rank), at_least=0.75, interval="median", control=rest_between(rank, of=8),
             published=(f"plateaus where m divides {rank}", "Zhang et al. 2025"),
             reason="half way from chance, one half, to all pairs; some starts pass one level in no time",
         )

@@ -78,7 +78,7 @@ def _inputs(sampler: Any, key: Array, rollouts: int) -> Array:
     """(R, n, D) inputs of drawn prompts."""
     if not callable(sampler):
         raise ValueError(f"sampler must be a function (key, batch) -> Sample, got {sampler!r}")
-    drawn: Sample = check_sampler("sampler", sampler, rollouts)
+    drawn: Sample = check_sampler("sampler", sampler, rollouts, parts=("x",))
     shape = np.shape(drawn.prompt.x)
     if len(shape) != 3 or shape[1] < shape[2] or drawn.prompt.length is not None:
         raise ValueError(f"sampler must draw prompts of at least as many examples as inputs, none padded, got {drawn}")

@@ -1,17 +1,15 @@
 """Learners compared by what they predict, and by how the prediction moves with the query."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
+from icl_lab.compare.asked import answered, asked_one, check_members, check_samples, name_of
 from icl_lab.compare.distributions import jensen_shannon
-from icl_lab.prompts.naming import called
-from icl_lab.prompts.prompt import BatchLearner, Learner, Members, Prompt, Sample, ShapeError, one_prompt
+from icl_lab.compare.objectives import Objective, check_objective, losses_by, objective_of
+from icl_lab.prompts.prompt import BatchLearner, Learner, Members, Prompt, Sample, ShapeError
 
 
 def compare(a: Learner | Members, b: Learner | Members, samples: Sample) -> dict[str, Array]:
@@ -43,7 +41,9 @@ def compare(a: Learner | Members, b: Learner | Members, samples: Sample) -> dict
         as above and of one shape (``ShapeError``).
       TypeError: if a learner is not written in JAX.
     """
-    first, second = (one if isinstance(one, Members) else _vmapped(name, one) for name, one in (("a", a), ("b", b)))
+    first, second = (
+        one if isinstance(one, Members) else jax.vmap(asked_one(name, one)) for name, one in (("a", a), ("b", b))
+    )
     return compare_batches(first, second, samples)
 
 
@@ -61,11 +61,13 @@ def compare_batches(a: BatchLearner | Members, b: BatchLearner | Members, sample
     Raises:
       ValueError: as ``compare``.
     """
+    check_samples(samples)
+    for learner in (a, b):
+        check_members(learner, samples)
     if isinstance(a, Members):
         return a.over_members(lambda one: compare_batches(one, b, samples))
     if isinstance(b, Members):
         return b.over_members(lambda one: compare_batches(a, one, samples))
-    check_samples(samples)
     logits = jnp.issubdtype(samples.target.dtype, jnp.integer)
     if logits and samples.target.ndim != 1:
         raise ShapeError(f"whole numbers as target are labels (B,), got {samples.target.shape}; values are floats")
@@ -86,35 +88,62 @@ def compare_batches(a: BatchLearner | Members, b: BatchLearner | Members, sample
     }
 
 
-def task_losses(learner: Learner | Members, samples: Sample) -> Array:
+def task_losses(learner: Learner | Members, samples: Sample, objective: Objective | None = None) -> Array:
     """Loss of every task, 0.5 |target - prediction|^2 summed over outputs: (B,). The released code's convention.
 
-    Of members (what ``icl_lab.train`` returns) (M, B).
+    Args:
+      learner: any, of one prompt, or what ``icl_lab.train`` returns.
+      samples: B tasks.
+      objective: another loss, ``(predictions (B, ...), samples) -> (B,)`` as ``icl_lab.train`` takes it. None: of
+        members that of their training, of any other learner the squared error.
+
+    Returns:
+      (B,), of M members (M, B).
 
     Raises:
-      ValueError: if the samples are no batch of tasks, or the learner does not predict (O,) (``ShapeError``).
+      ValueError: if the samples are no batch of tasks, the learner is none or does not predict (O,) (``ShapeError``),
+        or the objective does not give (B,) losses.
+      TypeError: if a learner is not written in JAX.
     """
-    if isinstance(learner, Members):
-        return learner.over_members(lambda one: task_losses(one_prompt(one), samples))
     check_samples(samples)
-
-    def one(sample: Sample) -> Array:
-        prediction = learner(sample.prompt)
-        if prediction.shape != sample.target.shape:
-            fault = f"learner {_name(learner)} predicts {prediction.shape} for one task"
-            raise ShapeError(f"{fault}; expected is {sample.target.shape}, the shape of its target")
-        return 0.5 * jnp.sum((sample.target - prediction) ** 2)
-
-    return jax.vmap(one)(samples)
+    check_objective(objective)
+    check_members(learner, samples)
+    if isinstance(learner, Members):
+        objective = objective or objective_of(learner)
+        return learner.over_members(lambda one: _losses(one, samples, objective))
+    return _losses(jax.vmap(asked_one("learner", learner)), samples, objective)
 
 
-def mean_loss(learner: Learner | Members, samples: Sample) -> Array:
+def _losses(learner: BatchLearner, samples: Sample, objective: Objective | None) -> Array:
+    """(B,) losses of a learner of B prompts."""
+    predictions = answered(learner, samples.prompt)
+    if objective is not None:
+        return losses_by(objective, predictions, samples)
+    if predictions.shape != samples.target.shape:
+        predicted, target = predictions.shape[1:], samples.target.shape[1:]
+        fault = f"learner {name_of(learner)} predicts {predicted} for one task; expected is {target}"
+        if predicted == (samples.prompt.x.shape[1] + 1, *target):
+            raise ShapeError(
+                f"{fault}, the shape of its target; of predictions from every prefix allowed are prefix_losses, and "
+                "objective=every_prefix, which takes any other learner as from_every_prefix(learner)"
+            )
+        raise ShapeError(f"{fault}, the shape of its target")
+    return 0.5 * jnp.sum((samples.target - predictions) ** 2, axis=tuple(range(1, predictions.ndim)))
+
+
+def mean_loss(learner: Learner | Members, samples: Sample, objective: Objective | None = None) -> Array:
     """Mean of ``task_losses`` over the B tasks, a scalar; of members (M,) (von Oswald et al. 2022, eq. 5 with its 1/2).
+
+    Args:
+      learner: any, of one prompt, or what ``icl_lab.train`` returns.
+      samples: B tasks.
+      objective: as ``task_losses``.
 
     Raises:
       ValueError: as ``task_losses``.
+      TypeError: as ``task_losses``.
     """
-    return jnp.mean(task_losses(learner, samples), axis=-1)
+    return jnp.mean(task_losses(learner, samples, objective), axis=-1)
 
 
 def _values_and_sensitivities(learner: BatchLearner, samples: Sample) -> tuple[Array, Array]:
@@ -132,65 +161,24 @@ def _values_and_sensitivities(learner: BatchLearner, samples: Sample) -> tuple[A
 
 def _checked(learner: BatchLearner, prompts: Prompt, target: Array) -> Array:
     """What a learner predicts: (B, O) or (B, N + 1, O) for targets (B, O), or likewise logits for labels (B,)."""
-    try:
-        predictions = learner(prompts)
-    except jax.errors.TracerArrayConversionError as error:
-        raise TypeError(
-            f"{_name(learner)} cannot be traced by JAX, as a function of numpy or PyTorch; allowed is one of jax.numpy "
-            "(icl_lab.identify takes any function of arrays)"
-        ) from error
-    except ShapeError as error:
-        raise ShapeError(f"{_name(learner)} does not take these prompts: {error}") from error
+    predictions = answered(learner, prompts)
     outputs = () if jnp.issubdtype(target.dtype, jnp.integer) else target.shape[1:]
     tasks, prefixes, last = len(target), prompts.x.shape[1] + 1, outputs or predictions.shape[-1:]
     if predictions.shape[-1:] == (1,) and not outputs:
-        raise ShapeError(f"{_name(learner)} predicts one logit; expected are those of two labels or more")
+        raise ShapeError(f"{name_of(learner)} predicts one logit; expected are those of two labels or more")
     if predictions.shape not in ((tasks, *last), (tasks, prefixes, *last)):
-        fault = f"{_name(learner)} predicts {predictions.shape} for {tasks} tasks"
+        fault = f"{name_of(learner)} predicts {predictions.shape} for {tasks} tasks"
         size = ", ".join(map(str, outputs)) or "L"
         raise ShapeError(f"{fault}; expected is ({tasks}, {size}) or, from every prefix, ({tasks}, {prefixes}, {size})")
     return predictions
 
 
-def _vmapped(argument: str, learner: Learner) -> BatchLearner:
-    """A learner of one prompt for B of them; one of a batch is refused."""
-    if not callable(learner):
-        raise ValueError(f"{argument} must be a learner, a function Prompt -> prediction; got {learner!r}")
-
-    def asked(prompt: Prompt) -> Array:
-        try:
-            return learner(prompt)
-        except (ValueError, TypeError, IndexError) as error:
-            if isinstance(error, ShapeError | jax.errors.JAXTypeError):
-                raise
-            raise ShapeError(
-                f"{argument} must take one prompt, where {_name(learner)} raised {type(error).__name__}; "
-                f"compare_batches takes learners of B prompts; got {prompt}"
-            ) from error
-
-    return jax.vmap(called(asked, _name(learner)))
-
-
-def check_samples(samples: Any) -> None:
-    """Refuses what is no batch of tasks."""
-    allowed = "samples must be a Sample of B tasks, as sampler(key, B) draws them"
-    if not isinstance(samples, Sample):
-        raise ShapeError(f"{allowed}; got {type(samples).__name__}")
-    if np.ndim(samples.prompt.x) != 3:
-        raise ShapeError(f"{allowed}; got {samples}")
-    if not len(samples.prompt.x):
-        raise ShapeError(f"{allowed}, at least one; got none")
-
-
 def _check_same(a: BatchLearner, f: Array, b: BatchLearner, g: Array) -> None:
     """Refuses predictions of two shapes."""
     if f.shape != g.shape:
-        raise ShapeError(f"{_name(a)} predicts {f.shape} and {_name(b)} {g.shape}; allowed is one shape for both")
-
-
-def _name(learner: Callable) -> str:
-    """Where a learner comes from: ``ridge.<locals>.predict``."""
-    return getattr(learner, "__qualname__", repr(learner))
+        hint = ", as from_every_prefix(learner) has that of predictions from every prefix" * (f.ndim != g.ndim)
+        fault = f"{name_of(a)} predicts {f.shape} and {name_of(b)} {g.shape}"
+        raise ShapeError(f"{fault}; allowed is one shape for both{hint}")
 
 
 def _norm(values: Array, axis: int | tuple[int, ...]) -> Array:

@@ -19,18 +19,19 @@ CURVES = (("#D55E00", "--"), ("#0072B2", "-."), ("#009E73", ":"))
 def draw(words: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
     """A matplotlib ``Figure`` of what ``Identified.fingerprint`` returns.
 
-    Above, the measured residual factor over eigenvalue: members as lines, the spread over rotations as a band, the
-    training range shaded; over it the named algorithm and the two best filters of other classes. Below, the residual of
-    every family's best fitted model on training prompts and on inputs twice as large, with the noise of the
+    Above, the measured residual factor over eigenvalue: members as lines, their standard deviation over rotations as
+    bands, the training range shaded; over it the named algorithm and the two best filters of other classes. Below, the
+    residual of every family's best fitted model on training prompts and on inputs twice as large, with the noise of the
     symmetrised learner and its asymmetry as lines.
     """
     figure = notebook.figure(figsize=(5.5, 6.5), layout="constrained")
     top, bottom = figure.subplots(2, 1, height_ratios=(2, 3))
     grid, r, (low, high) = arrays["grid"], arrays["r"], arrays["training"]
     for line, width in zip(r, arrays["spread"]):
-        top.fill_between(grid, line - width, line + width, color="0.85", lw=0)
+        spread = top.fill_between(grid, line - width, line + width, color="0.85", lw=0)
     top.plot(grid, r.T, color="0.6", lw=2.2)
     top.plot([], [], color="0.6", lw=2.2, label="measured, a line a member")
+    spread.set_label("a member's standard deviation over rotations")
     for curve, label, (color, dash) in zip(arrays["curves"], words["curves"], CURVES):
         top.plot(arrays["dense"], curve, color=color, linestyle=dash, label=label)
     top.axvspan(low, high, alpha=0.08, label="eigenvalues of training")

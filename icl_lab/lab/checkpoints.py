@@ -31,7 +31,7 @@ class Checkpoint:
     ``folder/current`` is the newest good checkpoint: a line with the SHA-256 of all that follows, a line with the
     fingerprint of what wrote it, and an npz. A new one is written to ``next`` and then renamed: a kill at any moment
     leaves a good one. A checkpoint that is truncated or corrupt, or whose fingerprint differs (another configuration,
-    another JAX, another version of a source that decides its numbers), is renamed to ``current.set-aside-<n>``, named
+    another JAX, another version of any source of the laboratory), is renamed to ``current.set-aside-<n>``, named
     in the log, and never used. Saves are at least ``every_seconds`` apart.
 
     Several processes use it together: process 0 alone reads and writes the file and says when it is due, all have what

@@ -1,15 +1,13 @@
 """A published claim as a number: statistic, expectation, tolerance, members, interval, verdict."""
 
-import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Collection, Mapping
-from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from icl_lab.lab.intervals import INTERVALS, LEVEL, MEDIAN_MEMBERS
+from icl_lab.lab.intervals import INTERVALS, MEDIAN_MEMBERS
 from icl_lab.lab.records import Record
 
 HOLDS, FAILS, NOT_RESOLVED, NOT_JUDGED = "holds", "fails", "not resolved", "not judged"
@@ -32,6 +30,13 @@ class Criterion(NamedTuple):
     reached: Callable[[Record], bool]
 
 
+class Beside(NamedTuple):
+    """A value that is shown beside a claim and is no control: the claim need not fail in it."""
+
+    statistic: Callable[[Record], np.ndarray]
+    reason: str  # why it is no control by its nature, a clause
+
+
 class Quick(NamedTuple):
     """How the preset quick judges a headline claim."""
 
@@ -46,8 +51,12 @@ class Quick(NamedTuple):
 class Claim:
     """One claim of one paper.
 
-    ``interval`` is ``t`` (mean over members), ``median`` (over members, for skewed statistics), ``wilson`` (fraction of
-    members; the statistic is 0 or 1) or ``exact`` (one value that no random draw is in: an interval of no width).
+    ``interval`` is ``t`` (mean over members), ``median`` (over members: for values that are unbounded, skewed or in two
+    groups), ``wilson`` (fraction of members; the statistic is 0 or 1) or ``exact`` (one value that no random draw is
+    in: an interval of no width).
+
+    A claim has a way to fail: a ``control``, which must violate its bound, or ``fails_in``, a committed record in which
+    the claim itself fails. The tests judge both.
     """
 
     id: str  # unique, paper.figure.name
@@ -59,7 +68,10 @@ class Claim:
     reason: str  # where the tolerance comes from
     relation: str = "=="
     interval: str = "t"
-    control: Callable[[Record], np.ndarray] | None = None  # what the claim must be told apart from, shown beside it
+    control: Callable[[Record], np.ndarray] | None = None  # a changed run, or quantity, in which the claim must fail
+    beside: Beside | None = None  # shown for comparison, counts for nothing
+    fails_in: str = ""  # a committed record in which the claim fails, "von_oswald/multi_step/lab" below figures/
+    half_step: Callable[[Record], float] | None = None  # half the spacing of a grid from which the values were chosen
     expected_verdict: Mapping[str, str] = dataclasses.field(default_factory=dict)  # by preset; others are not judged
     minimum_members: int = 2  # fewer leave the claim not resolved; so do fewer than have an interval
     criterion: Criterion | None = None  # a run that stops before it leaves the claim not reached
@@ -118,7 +130,8 @@ class Claim:
 
     def about(self) -> dict:
         """What says something of the paper and decides no verdict: no record keeps it, its readers ask the claim."""
-        return {name: value for name in ("published", "falsified_by") if (value := getattr(self, name))}
+        said = {name: value for name in ("published", "falsified_by", "fails_in") if (value := getattr(self, name))}
+        return said | ({"beside_reason": self.beside.reason} if self.beside else {})
 
 
 def is_identity(row: Mapping[str, Any]) -> bool:
@@ -164,112 +177,3 @@ def claims_of(
 
 
 _RELATIONS = {"at_most": "<=", "at_least": ">=", "near": "=="}
-
-
-def judge(claim: Claim, record: Record, left_out: Collection[str] = ()) -> dict:
-    """One line of the ledger: the claim's estimate and interval on a record, and its verdict.
-
-    *holds*: the 95 % interval lies within the region; *fails*: it lies outside; *not resolved*: anything else, and
-    then ``note`` says how many members would resolve it at this estimate and spread. *Not reached*: the run stopped
-    before the claim's criterion of convergence. A preset without a committed verdict, or a part that was not run,
-    leaves it *not judged*.
-
-    Args:
-      claim: what is judged.
-      record: of one run.
-      left_out: patterns of the names of arrays that the configuration leaves out (``Experiment.left_out``).
-
-    Raises:
-      ValueError: naming the claim, where a name is neither in the record nor left out, or where the statistic is not
-        one value a member: one of several members, or more than members though the claim names no other ``unit``.
-    """
-    note, values, controls = "", np.array([]), np.array([])
-    expected_verdict = claim.expected_verdict.get(record.preset)
-    try:
-        values = _of(claim, claim.statistic, record, left_out)
-        members = record.config.get("members", values.size)
-        too_few, too_many = values.size == 1 < members, values.size > members and claim.unit == MEMBER
-        if values.ndim > 1 or ((too_few or too_many) and claim.interval != "exact"):
-            message = f"{claim.id}: the statistic is {values.shape}; it must be one value a member, of {members}"
-            raise ValueError(f"{message}, or name its unit" if too_many else message)
-        values = values[~np.isnan(values)]
-        if claim.control is not None:
-            with contextlib.suppress(NotRun):  # the claim itself is judged
-                controls = _of(claim, claim.control, record, left_out)
-    except NotRun as error:
-        note, expected_verdict = f"this record holds no {error}", None
-    low, high = claim.region()
-    estimate, interval = math.nan, (math.nan, math.nan)
-    if values.size:
-        with np.errstate(invalid="ignore"):  # an infinite value leaves no interval, and the claim not resolved
-            estimate, interval = INTERVALS[claim.interval](values)
-    if expected_verdict is None:
-        verdict = NOT_JUDGED
-    elif claim.criterion is not None and not claim.criterion.reached(record):
-        verdict, note = NOT_REACHED, claim.criterion.text
-    elif values.size < claim.fewest_members():
-        verdict, note = NOT_RESOLVED, f"needs at least {claim.fewest_members()} {claim.unit}s with a value"
-    elif interval[0] >= low and interval[1] <= high:
-        verdict = HOLDS
-    elif interval[1] < low or interval[0] > high:
-        verdict = FAILS
-    else:
-        verdict, note = NOT_RESOLVED, _members_needed(claim, values.size, estimate, interval, low, high)
-    controls = controls[~np.isnan(controls)]
-    return claim.described() | {
-        "preset": record.preset,
-        "members": int(values.size),
-        "estimate": _number(estimate),
-        "interval": [_number(interval[0]), _number(interval[1])],
-        "control": _number(_centre(claim, controls)) if controls.size else None,
-        "verdict": verdict,
-        "expected_verdict": expected_verdict,
-        "note": note,
-    }
-
-
-def _of(
-    claim: Claim, statistic: Callable[[Record], np.ndarray], record: Record, left_out: Collection[str]
-) -> np.ndarray:
-    """The statistic, or the control, of a claim."""
-    try:
-        return np.atleast_1d(np.asarray(statistic(record), np.float64))
-    except KeyError as error:
-        name = str(error.args[0])
-        if any(fnmatchcase(name, pattern) for pattern in left_out):
-            raise NotRun(name) from error
-        message = f"{claim.id}: the record holds no {name!r}, which its configuration does not leave out"
-        raise ValueError(message) from error
-
-
-def _centre(claim: Claim, values: np.ndarray) -> float:
-    """The centre of these values that the claim's interval is about."""
-    return float(np.median(values) if claim.interval == "median" else values.mean())
-
-
-def _members_needed(
-    claim: Claim, members: int, estimate: float, interval: tuple[float, float], low: float, high: float
-) -> str:
-    """How many members would resolve the claim if estimate and spread stay; intervals shrink as 1/sqrt(M) or faster."""
-    margin = min(abs(estimate - low), abs(high - estimate))
-    half = max(estimate - interval[0], interval[1] - estimate)
-    if not math.isfinite(half):
-        return f"needs at least 2 {claim.unit}s" if members < 2 else f"no interval: a {claim.unit}'s value is infinite"
-    if margin == 0:
-        return "the estimate lies on the edge: no number of members resolves it"
-    if half > 1e5 * margin:
-        return f"over a million {claim.unit}s would resolve it at this estimate"
-    needed = math.ceil(members * (half / margin) ** 2)
-    if claim.interval == "t":  # Student's quantile shrinks too: from three members on by more than half
-        from scipy.special import stdtrit
-
-        sizes = np.unique(np.geomspace(members, needed, 10_000).round())  # all up to some thousands, then some of them
-        shrinks = stdtrit(sizes - 1, 0.5 + LEVEL / 2) / np.sqrt(sizes)
-        needed = int(sizes[np.argmax(shrinks <= shrinks[0] * margin / half)])
-    number = f"about {needed}" if needed < 1e6 else "over a million"
-    return f"{number} {claim.unit}s would resolve it at this estimate"
-
-
-def _number(value: float) -> float | None:
-    """JSON has no NaN or infinity: None stands for both."""
-    return float(value) if math.isfinite(value) else None

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from icl_lab.lab.provenance import USUAL, of_others
 from icl_lab.lab.record import Record
 
 
@@ -18,7 +19,7 @@ def combine(found: Sequence[Record], along: str) -> Record:
 
     Args:
       found: at least one; whether one configuration and the same sources made them is for the caller to check
-        (``accepted.differing_origins``).
+        (``differing_origins``).
       along: name of the axis.
 
     Returns:
@@ -43,6 +44,27 @@ def combine(found: Sequence[Record], along: str) -> Record:
         provenance={**found[0].provenance, "stages": stages(found), "seconds": seconds},
         params=_of_members(found) if along == "member" else _of_one_training(found),
     )  # fmt: skip
+
+
+def differing_origins(found: Sequence[Record]) -> list[str]:
+    """In what the code that made these records differs: names of ``code_of``."""
+    first, *others = map(code_of, found)
+    return [name for name in first if any(other[name] != first[name] for other in others)]
+
+
+def code_of(record: Record) -> dict[str, Any]:
+    """``sources``, ``versions`` and ``precision`` that made a record; equal ones give equal numbers.
+
+    The sources of one commit have one digest. A record that does not name the digest has the commit instead, where no
+    file differed from it. What a record does not name is None, but for a setting of JAX, which is the usual one.
+    """
+    origin: Mapping[str, Any] = record.provenance
+    commit = origin.get("commit") if origin.get("uncommitted_changes") is False else None
+    return {
+        "sources": origin.get("sources") or commit,
+        "versions": of_others(origin.get("versions") or {}) or None,
+        "precision": USUAL | dict(origin.get("precision") or {}),
+    }
 
 
 def stages(found: Sequence[Record]) -> dict[str, dict[str, Any]]:

@@ -27,7 +27,7 @@ from icl_lab.lab.options import Options, check_compiling, check_writable, descri
 from icl_lab.lab.plans import Grid, Run, parse_grid
 from icl_lab.lab.provenance import code_version, precision
 from icl_lab.lab.record import RecordError
-from icl_lab.training import effort, memory, processes
+from icl_lab.training import effort, finite, memory, processes
 
 DONE, FAILED, REFUSED, RESUMABLE, INTERRUPTED = 0, 1, 2, 75, 130
 """Exit statuses: done; an error in one of several processes or cells; refused, or what went wrong is said; stopped by a
@@ -105,6 +105,7 @@ def stopped(error: KeyboardInterrupt) -> int:
 def _carry_out(chosen: Options, target: Run | Grid) -> int:
     if chosen.distributed:
         _join(chosen, target)
+    finite.check()
     plan = target.runs() if isinstance(target, Grid) else [target]
     if chosen.dry_run:
         from icl_lab.lab import dry_run
@@ -251,8 +252,8 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> tuple[Option
         varying = parse_grid(chosen.grid, type(config))
         if twice := [name for name in varying if values[name].present]:
             raise FlagError(f"--{twice[0]}={values[twice[0]].value}: allowed is what does not vary in --grid")
-        place = outdir if chosen.outdir else None
-        target = Grid(experiment, chosen.preset, config, varying, place, options.of_cells(chosen))
+        target = Grid(experiment, chosen.preset, config, varying, outdir if chosen.outdir else None)
+        target = target._replace(outdir=target.folder.absolute(), options=options.of_cells(chosen))
         target.runs()  # each is checked
     if not chosen.distributed:  # of several processes only the first one writes
         check_writable(target.folder)

@@ -12,13 +12,17 @@ from typing import Any
 import jax
 from rich.progress import Progress
 
-from icl_lab.lab import accepted, checkpoints, flags, provenance, records, style
+from icl_lab.lab import checkpoints, flags, provenance, records, style
+from icl_lab.lab.combining import code_of
 from icl_lab.lab.experiment import PRINTED, Experiment
+from icl_lab.lab.quantities import AxesError
 from icl_lab.lab.record import Record, RecordError, flat, in_single
 from icl_lab.lab.session import Session
 from icl_lab.training import processes
 
 log = logging.getLogger("icl_lab")
+REMEASURE = "where measured was corrected, --overwrite trains and measures again; corrected quantities are enough alone"
+"""What a person may do whose finished run has arrays that the quantities do not name."""
 _OF_A_RUN = (".lock", "checkpoints", records.LOG, *records.FILES)
 """One of these is in every folder in which a run has begun."""
 
@@ -55,15 +59,15 @@ def execute(
 
     Raises:
       flags.FlagError: for a configuration that is not allowed (before anything is written).
-      AxesError: for an array whose axes are not named, or not as they are.
-      RecordError: if the folder holds a run of another configuration, or files and no run, or another process is at
-        work in it (where it is not waited for).
+      AxesError: for an array whose axes are not named, or not as they are; the run is saved.
+      RecordError: if the folder holds a run of another configuration, one with such arrays, or files and no run, or
+        another process is at work in it (where it is not waited for).
       OSError: if the folder cannot be written.
     """
     experiment.validate(config)
     plain = flags.to_json(config)
     identity = {"experiment": experiment.name, "config": plain, "precision": provenance.precision()}
-    started = time.monotonic()
+    started, outdir = time.monotonic(), outdir.absolute()  # whatever a measurement makes of the working directory
     check_place(outdir)
     with contextlib.ExitStack() as held:
         processes.led(lambda: held.enter_context(records.locked(outdir, wait)))
@@ -73,6 +77,7 @@ def execute(
         if record is None:
             processes.led(lambda: checkpoints.begin(outdir / "checkpoints", identity, over=overwrite))
             sources = experiment.source_version()  # as they were loaded, whatever is edited meanwhile
+            provenance.checked_out()  # the commit now, whatever is committed while it trains
             code = provenance.code_version(sources)
             fingerprint = provenance.digest([experiment.name, plain, code, jax.default_backend(), checkpoints.FORMAT])
             session = Session(outdir, fingerprint, checkpoint_seconds, progress, memory_gb)
@@ -87,6 +92,11 @@ def execute(
         try:
             record = dataclasses.replace(record, axes=experiment.axes_of(record.arrays, plain))
             ledger = experiment.judged(record)
+        except AxesError as error:
+            if not ran:
+                raise RecordError(f"{outdir} {_former(experiment, record)} ({error}); {REMEASURE}") from error
+            processes.led(lambda: records.save(record, outdir, []))
+            raise
         except Exception:
             if ran:  # wrong axes or a wrong claim lose no run: the next one finds it finished
                 processes.led(lambda: records.save(record, outdir, []))
@@ -101,8 +111,18 @@ def execute(
     return Outcome(record, ledger, [Path(name) for name in drawn], ran, time.monotonic() - started)
 
 
+def _former(experiment: Experiment, record: Record) -> str:
+    """Says which arrays of a finished run the quantities of its binary do not fit."""
+    names = experiment.unnamed(record.arrays, record.config)
+    listed = ", ".join(names[:8]) + ", ..." * (len(names) > 8)
+    return f"holds a finished run with arrays of former code{': ' * bool(names)}{listed}"
+
+
 def check_place(folder: Path, instead: str = "choose another --outdir") -> None:
-    """Raises RecordError, saying what to do ``instead``, where a folder holds files and no run."""
+    """Raises RecordError, saying what to do ``instead``, for a file, and where a folder holds files and no run."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise RecordError(f"{folder} cannot be a folder, as {existing} is a file; {instead}")
     if folder.is_dir() and any(folder.iterdir()) and not any((folder / name).exists() for name in _OF_A_RUN):
         raise RecordError(f"{folder} is not empty and holds no run; {instead}")
 
@@ -113,7 +133,7 @@ def draw(experiment: Experiment, record: Record, folder: Path, pdf: bool = True,
     As PNG, at lab and paper also as ``pdf``; the figure that is named ``svg`` as SVG, too.
     """
     members, seed = record.config["members"], record.config["seed"]
-    caption = f"{record.experiment} · preset {record.preset} · {members} members · seed {seed}"
+    caption = f"{record.experiment} · preset {record.preset} · {members}\u00a0members · seed\u00a0{seed}"
     written = []
     with style.styled(), tempfile.TemporaryDirectory(dir=folder, prefix=records.DRAWING) as drawing:
         for name, figure in experiment.figures(record).items():
@@ -150,7 +170,7 @@ def _finished(experiment: Experiment, label: str, config: dict, outdir: Path) ->
         problem = f"holds a run of the preset {record.preset}, not {label}; {checkpoints.INSTEAD}"
         raise RecordError(f"{outdir} {problem}")
     warn_of_settings(record, outdir)
-    warn_of_sources(record, experiment, outdir)
+    say_commit(record, experiment, outdir)
     return record
 
 
@@ -170,7 +190,8 @@ def warn_of_settings(record: Record, folder: Path, instead: str = "--overwrite o
         log.warning("%s holds a finished run under %s; %s", folder, different, instead)
 
 
-def warn_of_sources(record: Record, experiment: Experiment, folder: Path) -> None:
-    """Says where a finished run was made by sources that are neither today's nor accepted as today's."""
-    if accepted.made_by(record)["sources"] not in (None, experiment.source_version()):
-        log.warning("%s holds a finished run by other sources than today's; --overwrite trains again", folder)
+def say_commit(record: Record, experiment: Experiment, folder: Path) -> None:
+    """Says of which commit a finished run is, where today's sources are not those that made it."""
+    if code_of(record)["sources"] not in (None, experiment.source_version()):
+        commit = provenance.commit_of(record.provenance)
+        log.info("%s holds a finished run of commit %s; --overwrite trains again by today's code", folder, commit)

@@ -1,5 +1,6 @@
 """An experiment: presets, trainings, measurements, and what is said of its record."""
 
+import ast
 import contextlib
 import dataclasses
 import importlib
@@ -9,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from icl_lab.lab import constraints, flags
-from icl_lab.lab.claims import Claim, judge
+from icl_lab.lab.claims import Claim
 from icl_lab.lab.constraints import Constraint
+from icl_lab.lab.judging import judge
 from icl_lab.lab.provenance import loaded, source_version
-from icl_lab.lab.quantities import Quantity, axes_of, check_axes
+from icl_lab.lab.quantities import AxesError, Quantity, axes_of, check_axes
 from icl_lab.lab.record import Axes, Record
 from icl_lab.lab.style import Figure
 from icl_lab.lab.trainings import Fits, Table, Yield, collected
@@ -55,7 +57,6 @@ class Experiment:
       feeds_others: other binaries read its record, so the gallery keeps arrays and parameters whatever their size.
       effort: how hard XLA works on the programs of a preset (``training.effort``), where not as ``EFFORT`` says.
       given: members are loaded from another run, or do not depend on the seed, so a grid over seeds repeats them.
-      reads: names of the binaries whose records it opens.
 
     Raises:
       TypeError: for the arguments of a former release.
@@ -78,7 +79,6 @@ class Experiment:
     feeds_others: bool = False
     effort: Mapping[str, str] = dataclasses.field(default_factory=dict)
     given: bool = False
-    reads: tuple[str, ...] = ()
 
     def __new__(cls, *args: Any, **options: Any) -> "Experiment":
         """Refuses what a former release took, in one sentence."""
@@ -92,6 +92,8 @@ class Experiment:
         return super().__new__(cls)
 
     def __post_init__(self):
+        if self.about is None:  # python -OO keeps no docstrings
+            object.__setattr__(self, "about", self._docstring())
         for name in LAZY:
             if vars(self)[name] is UNREAD:
                 object.__delattr__(self, name)  # read from ``<figure>_shown.py`` when first used
@@ -148,15 +150,19 @@ class Experiment:
         """Patterns (``fnmatch``) of the names of arrays that a configuration chooses."""
         return [part for one in self.quantities for part in one.parts(config)]
 
+    def _docstring(self) -> str:
+        text = loaded().get(f"experiments.{self.name}", "")
+        return ast.get_docstring(ast.parse(text)) or self.name
+
     @property
     def module(self) -> str:
-        """The module that decides its numbers: that of its name, or the one that runs."""
+        """The module that it is in: that of its name, or the one that runs."""
         module = f"experiments.{self.name}"
         return module if module in loaded() else self.measured.__module__
 
     def source_version(self) -> str:
-        """Digest of the sources that decide its numbers (``provenance.source_version``)."""
-        return source_version(self.module, [f"experiments.{name}" for name in self.reads])
+        """Digest of all sources of the laboratory and, where the experiment is a user's own, of its file."""
+        return source_version(self.module)
 
     def axes_of(self, arrays: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> dict[str, Axes]:
         """The axes of every array, by its name.
@@ -167,6 +173,16 @@ class Experiment:
         axes = axes_of(self.quantities, arrays, config)
         check_axes(axes, arrays, config["members"])
         return axes
+
+    def unnamed(self, arrays: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> list[str]:
+        """Names of the arrays whose axes, each taken alone, are not named or not as they are."""
+        names = []
+        for name, array in arrays.items():
+            try:
+                self.axes_of({name: array}, config)
+            except AxesError:
+                names.append(name)
+        return names
 
     def left_out(self, config: Mapping[str, Any]) -> set[str]:
         """Patterns of the names of arrays that runs of a preset have and those of this configuration have not.
@@ -181,7 +197,7 @@ class Experiment:
         return effort.at_most(self.effort.get(preset, EFFORT.get(preset, "full")))
 
     def judged(self, record: Record) -> list[dict]:
-        """The ledger rows of a record, in the order of the claims (``claims.judge``)."""
+        """The ledger rows of a record, in the order of the claims (``judging.judge``)."""
         left_out, claims = self.left_out(record.config), self.claims
         if record.preset == "quick":
             claims = tuple(claim.at_quick() for claim in claims)

@@ -33,10 +33,11 @@ def finish(figure: Figure) -> None:
         _tick_within_decades(axes)
         _take_title(axes)
     above = [_share_legends(figure, panels)]
-    for k, axes in enumerate(panels):  # widths before the layout are near enough those after it
+    names = letters(figure)
+    for axes in panels:  # widths before the layout are near enough those after it
         _wrap(axes.xaxis.label, axes.bbox.width)
         _wrap(axes.yaxis.label, axes.bbox.height, turned=True)
-        _set_title(axes, ascii_lowercase[k] if len(panels) > 1 else "")
+        _set_title(axes, names[axes])
     anchored = [axes for axes in panels if axes.get_legend() and not axes.get_legend().get_bbox_to_anchor().width]
     above += _raise_legends(anchored)
     above += [0.13 * n for n in _most_by_row({axes: axes.get_title(loc="left").count("\n") for axes in panels})]
@@ -65,6 +66,15 @@ def panels_of(figure: Figure) -> list[Axes]:
         order = sorted(range(len(panels)), key=lambda i: (places[i].rowspan.start, places[i].colspan.start))
         panels = [panels[i] for i in order]
     return panels
+
+
+def letters(figure: Figure) -> dict[Axes, str]:
+    """The letter of every panel, and of second axes in its place; empty where there is one panel alone."""
+    panels = panels_of(figure)
+    names = dict(zip(panels, ascii_lowercase)) if len(panels) > 1 else dict.fromkeys(panels, "")
+    places = {axes.get_subplotspec(): letter for axes, letter in names.items() if axes.get_subplotspec()}
+    others = [axes for axes in figure.axes if axes not in names and axes.get_subplotspec() in places]
+    return names | {axes: places[axes.get_subplotspec()] for axes in others}
 
 
 def dashes(line: Any) -> str:

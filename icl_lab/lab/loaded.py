@@ -1,5 +1,6 @@
-"""Imported by a process that others are forked from: the sources that it has loaded are those of their records."""
+"""Imported by a process that others are forked from: its sources and its commit are those of their records."""
 
-from icl_lab.lab.provenance import loaded
+from icl_lab.lab.provenance import checked_out, loaded
 
 loaded()
+checked_out()

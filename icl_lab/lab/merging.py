@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from icl_lab.lab import accepted, flags, records
-from icl_lab.lab.claims import judge
-from icl_lab.lab.combining import combine
+from icl_lab.lab import flags, records
+from icl_lab.lab.combining import combine, differing_origins
 from icl_lab.lab.execution import draw
 from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.judging import judge
+from icl_lab.lab.meanings import explain
 from icl_lab.lab.plans import Grid
 from icl_lab.lab.provenance import digest, provenance
 from icl_lab.lab.record import Record, RecordError
@@ -76,7 +77,7 @@ def merged(grid: Grid, cells: Sequence[Record], seconds: float = 0.0) -> Record:
         "varied": varied,
     }
     made_by = {name: {key: record.provenance.get(key) for key in OF_A_CELL} for name, record in named.items()}
-    if odd := accepted.differing_origins(cells):
+    if odd := differing_origins(cells):
         log.warning("the cells of this record differ in %s: its provenance.json has that of each", ", ".join(odd))
     origin = provenance(seconds, grid.config.seed) | {"device": None, "precision": None, "cells": made_by}
     whole = combine([_inside(cell, record) for cell, record in named.items()], along="cell")
@@ -157,7 +158,8 @@ def _panel(axes: Axes, cells: Sequence[tuple[Mapping, Mapping]]) -> None:
             lines.setdefault(others, []).append((ticks.index(flags.text(value)), centre, centre - low, high - centre))
     for i, (name, points) in enumerate(lines.items()):
         x, y, below, above = np.array(points).T
-        axes.errorbar(x, y, [below, above], label=name, capsize=2.5, **LINES[i % len(LINES)])
+        drawn = axes.errorbar(x, y, [below, above], label=name, capsize=2.5, **LINES[i % len(LINES)])
+        explain(drawn[2], "bars are 95\u00a0% intervals of the estimate over members")
     axes.set_xlabel(first)
     axes.set_ylabel("estimate, 95 % interval")
     axes.set_xticks(range(len(ticks)), ticks)

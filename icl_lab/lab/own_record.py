@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from icl_lab import machine
 from icl_lab.fast.batched import OURS
 from icl_lab.lab import checkpoints, execution, own_comparison, records
 from icl_lab.lab.experiment import Experiment
@@ -34,6 +35,7 @@ from icl_lab.training.trained import Trained
 
 NAME, STAGE = "icl_lab.train", "training"
 """What the record of such a training says of which experiment it is, and the name of its one training."""
+ELSEWHERE = "choose another folder"
 INSTEAD = "choose another folder, or give overwrite=True"
 LOCKED = ("choose another folder, or wait for its end", "choose a folder on a disk of this machine")
 
@@ -129,8 +131,8 @@ def save(found: Trained, folder: str | Path, overwrite: bool = False) -> None:
     Raises:
       RecordError: where the folder holds a run, or other files.
     """
-    folder = Path(folder)
-    execution.check_place(folder, INSTEAD)
+    folder = machine.path(folder).absolute()
+    execution.check_place(folder, ELSEWHERE)
     with records.locked(folder, instead=LOCKED):
         if (folder / "record.json").exists() and not overwrite:
             raise RecordError(f"{folder} holds a run; {INSTEAD}")
@@ -157,13 +159,13 @@ def load(folder: str | Path, network: nn.Module | Model | None = None, layout: L
       RecordError: where the folder holds no finished training of ``icl_lab.train``, the network has to be given, or is
         another one, naming what differs.
     """
-    if not isinstance(folder, str | Path) or not (Path(folder) / "record.json").exists():
-        begun = isinstance(folder, str | Path) and (Path(folder) / "checkpoints").exists()
-        hint = "; the same call of train finishes it" if begun else ""
+    place = machine.path(folder)
+    if not (place / "record.json").exists():
+        hint = "; the same call of train finishes it" if (place / "checkpoints").exists() else ""
         raise RecordError(
             f"folder: {str(folder)!r} holds no record.json; allowed is the folder of a finished training{hint}"
         )
-    record = records.load(Path(folder))
+    record = records.load(place)
     if record.experiment != NAME:
         raise RecordError(f"{folder} holds a run of {record.experiment}; icl_lab.load_run reads it")
     return trained_of(record, _model(record, network, layout), {"record": record})
@@ -198,6 +200,8 @@ def trained_of(record: Record, model: Model | None, call: Mapping[str, Any]) -> 
 
 def _model(record: Record, network: nn.Module | Model | None, layout: Layout | None) -> Model:
     """What was trained: as it is given, or as the record says."""
+    if network is not None and not isinstance(network, nn.Module | Model):
+        raise RecordError(f"network must be the module or Model that was trained, got {network!r}")
     made_again = network is None
     network = _made_again(record) if network is None else network
     if isinstance(network, Model):

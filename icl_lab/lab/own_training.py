@@ -18,7 +18,7 @@ from icl_lab import machine
 from icl_lab.lab import checkpoints, execution, own_comparison, own_record, records, stopping
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.lab.own_record import INSTEAD, LOCKED, NAME, STAGE, Keepable
-from icl_lab.lab.provenance import code_version, digest, precision, source_version, versions
+from icl_lab.lab.provenance import checked_out, code_version, digest, precision, source_version, versions
 from icl_lab.lab.record import Record, RecordError
 from icl_lab.lab.trainings import host
 from icl_lab.prompts import Sampler
@@ -94,6 +94,9 @@ def train(
       OSError: where the folder cannot be written.
     """
     trained.check_options(options, train)
+    for option, switch in {"overwrite": overwrite, "progress": progress}.items():
+        if not isinstance(switch, bool):
+            raise ValueError(f"{option} must be True or False, got {switch!r}")
     call = {"network": network, "sampler": sampler, **options}
     if folder is None:
         given = {"name": name, "overwrite": overwrite, "keep": keep}
@@ -101,17 +104,17 @@ def train(
         for option, value in given.items():
             if value != inspect.signature(train).parameters[option].default:
                 raise ValueError(f"{option}={value!r} is of a training that is kept; give folder= too")
-        result = trained.carried_out(training(**call), call, progress=progress, mesh=trained.mesh_of(devices))
-        return Keepable(*result)
-    if not isinstance(folder, str | Path):
-        raise ValueError(f"folder must be a path, got {folder!r}")
+        mesh, planned = trained.mesh_of(devices), training(**call)
+        trained.check_network(planned, network)
+        return Keepable(*trained.carried_out(planned, call, progress=progress, mesh=mesh))
+    folder = machine.path(folder).absolute()  # whatever ``until`` makes of the working directory
     if not isinstance(name, str):
         raise ValueError(f"name must be words, got {name!r}")
     check_number("checkpoint_seconds", checkpoint_seconds, at_least=0, scalar=True)
     keep = whole("keep", keep, 0)
     if keep_dtype not in KEPT_AS:
         raise ValueError(f"keep_dtype must be one of {', '.join(KEPT_AS)}, got {keep_dtype!r}")
-    mesh, planned, folder = trained.mesh_of(devices), training(**call), Path(folder)
+    mesh, planned = trained.mesh_of(devices), training(**call)
     if options.get("measure_every") is None and not overwrite:
         planned = _measured_as_before(planned, folder)
     functions = own_comparison.traceable(planned)
@@ -130,15 +133,17 @@ def train(
         "versions": versions(),
         "computed": computed,
     }
-    execution.check_place(folder, INSTEAD)
+    execution.check_place(folder, own_record.ELSEWHERE)
     with records.locked(folder, instead=LOCKED), stopping.heeding(), _programs_kept(folder.parent):
         record = None if overwrite else _found(folder, run, planned.steps)
         if record is not None and record.config["steps"] == planned.steps:
             return own_record.trained_of(record, planned.model, call)
+        trained.check_network(planned, network)
         started, place = time.monotonic(), folder / "checkpoints"
         run |= {"steps": planned.steps}
         checkpoints.begin(place, run, over=overwrite, instead=INSTEAD, differs=_unfinished)
-        code = code_version(source_version(""))  # of no module: any edit of the laboratory makes a checkpoint stale
+        code = code_version(source_version())
+        checked_out()  # the commit now, whatever is committed while it trains
         fingerprint = digest([NAME, computed, planned.measure_every, code, checkpoints.FORMAT])
         checkpoint = Checkpoint(place / STAGE, fingerprint, checkpoint_seconds)
         snapshots = _Snapshots(checkpoint, place / "kept", planned, keep, keep_dtype, goes_on=record is not None)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from icl_lab.lab import flags, records
-from icl_lab.lab.execution import default_outdir, warn_of_settings, warn_of_sources
+from icl_lab.lab.execution import default_outdir, say_commit, warn_of_settings
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.provenance import digest
@@ -60,10 +60,10 @@ class Run:
         return record
 
     def is_finished(self) -> bool:
-        """Whether there is a record that can be used; says where other sources or settings of JAX made it."""
+        """Whether there is a record that can be used; says where other code or other settings of JAX made it."""
         if record := self.record():
             warn_of_settings(record, self.folder)
-            warn_of_sources(record, self.experiment, self.folder)
+            say_commit(record, self.experiment, self.folder)
         return record is not None
 
 

@@ -8,9 +8,10 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ import jax
 import numpy as np
 
 from icl_lab import machine
-from icl_lab.lab import imports
+from icl_lab.prompts.corpus import source_files
 
 PACKAGES = ("icl-lab", "jax", "jaxlib", "flax", "optax", "numpy", "chex")
 HOME = Path(__file__).resolve().parents[2]
+ROOTS = ("icl_lab", "experiments")
+"""The packages of the laboratory, which lie beside each other."""
 IN_JAX = {"matmul": "jax_default_matmul_precision", "x64": "jax_enable_x64"}
 """Settings that records call otherwise than JAX does."""
 USUAL: dict[str, Any] = {
@@ -37,12 +40,12 @@ USUAL: dict[str, Any] = {
 
 
 def provenance(seconds: float, seed: int | None = None) -> dict[str, Any]:
-    """What made a record, read when it is finished.
+    """What made a record, read when it is finished, but for the commit, which is that of the code that runs.
 
     ``seconds`` is how long this process worked at it, by a clock that is never set (a resumed run: since it was
     resumed); memory the most that this process held, in GB (10^9 bytes), on the host and on the first device.
     """
-    commit, uncommitted_changes = _commit()
+    commit, uncommitted_changes = checked_out()
     finished = datetime.datetime.now(datetime.UTC)
     memory = {"host": machine.peak_memory()}
     if "peak_bytes_in_use" in (stats := jax.local_devices()[0].memory_stats() or {}):
@@ -57,6 +60,7 @@ def provenance(seconds: float, seed: int | None = None) -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "vectors": machine.vectors(),
         "precision": precision(),
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "seed": seed,
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "seconds": round(seconds, 1),
@@ -109,7 +113,7 @@ def versions() -> dict[str, str]:
 
 
 def of_others(found: Mapping[str, str]) -> dict[str, str]:
-    """Versions without the release of this package: what of it decides the numbers is in the digest of the sources."""
+    """Versions without the release of this package: its code is in the digest of the sources."""
     return {name: version for name, version in found.items() if name != "icl-lab"}
 
 
@@ -124,24 +128,30 @@ def loaded() -> dict[str, str]:
 
     Files that are edited later are not what runs here.
     """
-    return imports.texts(HOME)
+    return texts(HOME)
 
 
-def source_version(module: str, reads: Iterable[str] = ()) -> str:
-    """Digest of all sources that decide the numbers of a binary: its own, and what they import (``lab.imports``).
+def texts(home: Path) -> dict[str, str]:
+    """The source of every module of the laboratory by its name, of a package that of its ``__init__``.
 
     Args:
-      module: of the binary; one that is not of the laboratory, a file of a user, counts with what it imports, and one
-        without a file, a notebook, with all of the laboratory.
-      reads: modules of other binaries whose records it opens.
+      home: the folder that holds the packages ``ROOTS``.
     """
-    texts = loaded()
-    if module not in texts:
-        file = getattr(sys.modules.get(module), "__file__", None)
-        if file is None:
-            return digest(texts)
-        texts = texts | {module: Path(file).read_text("utf-8")}
-    return digest({name: texts[name] for name in imports.needed([module, *reads], texts)})
+    sources = {}
+    for root in ROOTS:
+        for name, path in source_files(home / root).items():
+            words = [root, *name.removesuffix(".py").split("/")]
+            sources[".".join(words[:-1] if words[-1] == "__init__" else words)] = path.read_text("utf-8")
+    return sources
+
+
+def source_version(module: str = "") -> str:
+    """Digest of all sources of the laboratory and, where a module of a user's own is given, of its file."""
+    sources = loaded()
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if module not in sources and file is not None:
+        sources = sources | {module: Path(file).read_text("utf-8")}
+    return digest(sources)
 
 
 def digest(value: Any) -> str:
@@ -149,10 +159,12 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def _commit() -> tuple[str | None, bool | None]:
+@functools.cache
+def checked_out() -> tuple[str | None, bool | None]:
     """The commit of this laboratory's own repository, and whether files differ from it; None: not known.
 
-    A repository that encloses an installed package, or does not track these sources, says nothing about them.
+    Both are as they were when this process, or its parent, first asked, as the sources are (``loaded``). A repository
+    that encloses an installed package, or does not track these sources, says nothing about them.
     """
     top = git("rev-parse", "--show-toplevel")
     if not top or Path(top).resolve() != HOME or not git("ls-files", "--", "icl_lab"):
@@ -161,10 +173,19 @@ def _commit() -> tuple[str | None, bool | None]:
     return git("rev-parse", "HEAD"), None if changes is None else bool(changes)
 
 
+def commit_of(origin: Mapping[str, Any]) -> str:
+    """The commit that a provenance names, in nine digits, with ``-dirty`` where files differed from it."""
+    return (origin.get("commit") or "")[:9] + ("-dirty" if origin.get("uncommitted_changes") else "") or "unknown"
+
+
 def git(*words: str) -> str | None:
     """What git says in the folder of the laboratory; None where there is no git, or it refuses."""
+    # in a hook of another repository these say that one
+    env = {name: value for name, value in os.environ.items() if not re.match("GIT_(?!CONFIG)", name)}
     try:
-        done = subprocess.run(["git", *words], cwd=HOME, capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(
+            ["git", *words], cwd=HOME, env=env, capture_output=True, text=True, timeout=10, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

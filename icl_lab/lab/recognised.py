@@ -53,8 +53,8 @@ def described(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 def _parts(value: Any) -> tuple[str, dict[str, Any]]:
     """What a value is, in words, and by relative place what it consists of."""
     kind = type(value)
-    if isinstance(value, FunctionType):
-        return _function(value)
+    if isinstance(value, FunctionType):  # one that checks another's options, and computes the same, is that other
+        return _function(value.__wrapped__ if getattr(value, "only_checks", False) else value)  # type: ignore[attr-defined]
     if isinstance(value, functools.partial):
         words, parts = _parts(value.func)
         return words, parts | {"/partial": [*value.args, value.keywords]}

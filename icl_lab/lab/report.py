@@ -60,9 +60,10 @@ def unresolved(row: Mapping) -> str:
 
 
 def size(row: Mapping) -> str:
-    """``10 members``, or ``64 trainings``: what the interval is over."""
-    unit = row.get("unit", MEMBER)
-    return f"{row['members']} {unit}" + ("" if row["members"] == 1 else "s")
+    """``10 members``, ``64 trainings``, or ``7 of 10 members`` where the others have no value: what is judged."""
+    unit, members, without = row.get("unit", MEMBER), row["members"], row.get("without", 0)
+    number = f"{members} of {members + without}" if without else f"{members}"
+    return f"{number} {unit}" + ("" if members + without == 1 else "s")
 
 
 def command(experiment: Experiment, record: Record) -> str:

@@ -1,6 +1,7 @@
 """A finished run, read back: its record, and what its members have become."""
 
 import importlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,11 @@ class FinishedRun(NamedTuple):
         summary = f"{self.record.experiment}, {self.record.preset}, {self.record.config['members']} members"
         return f"FinishedRun({summary}, {len(self.record.arrays)} arrays)"
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            "a FinishedRun holds functions, which no pickle keeps: load_run(folder) reads it, where it is needed"
+        )
+
     def _repr_html_(self) -> str:
         arrays = self.record.arrays.items()
         rows = [
@@ -38,8 +44,8 @@ class FinishedRun(NamedTuple):
         return notebook.text(repr(self)) + notebook.table(rows)
 
     def stages(self) -> list[str]:
-        """Names of the trainings whose members can be asked to predict."""
-        return [stage for stage in self._learners() if below(self.record.params, stage) is not None]
+        """Names of the trainings whose members can be asked to predict, each before what was kept of it, by step."""
+        return [stage for stage in in_order(self._learners()) if below(self.record.params, stage) is not None]
 
     def params(self, member: int = 0, stage: str = "") -> Any:
         """Final parameters of a member, from 0, of a training (empty: the only one): the pytree that its network takes.
@@ -98,7 +104,7 @@ class FinishedRun(NamedTuple):
     def _fit(self, stage: str) -> Fit:
         """Of the outcome of a training what a run keeps: parameters; no measurements, nor which members diverged."""
         if (params := below(self.record.params, stage)) is None:
-            kept = sorted({name.split("/")[0] for name in self.record.params})
+            kept = in_order(dict.fromkeys(name.split("/")[0] for name in self.record.params))
             known = f"it has those of {', '.join(kept)}" if kept else "it kept none"
             missing = f"of a stage {stage!r}" if stage else "that its binary can turn to learners"
             raise RecordError(f"this run of {self.record.experiment} has no parameters {missing}; {known}")
@@ -127,6 +133,18 @@ class FinishedRun(NamedTuple):
         return self.experiment.trainings(config)
 
 
+def in_order(stages: Iterable[str]) -> list[str]:
+    """Stages as they come, each before those ``<stage>@<step>`` that were kept on its way, by step."""
+    names = list(stages)
+    first = {name: place for place, name in reversed(list(enumerate(name.split("@")[0] for name in names)))}
+
+    def place(name: str) -> tuple[int, int]:
+        stage, _, step = name.partition("@")
+        return first[stage], int(step) if step.isdecimal() else -1
+
+    return sorted(names, key=place)
+
+
 def load_run(
     folder: str | Path,
     experiment: Experiment | None = None,
@@ -145,9 +163,7 @@ def load_run(
     Raises:
       RecordError: if the record cannot be used, or no binary has its name.
     """
-    if not isinstance(folder, str | Path):
-        raise RecordError(f"folder must be the path of a finished run, got {folder!r}")
-    folder = Path(folder)
+    folder = machine.path(folder)
     if not (folder / "record.json").exists():
         problem = f"is a file of {folder.parent}" if folder.is_file() else "holds no record.json"
         raise RecordError(f"folder: {folder} {problem}; allowed is the folder of a finished run")
@@ -161,6 +177,8 @@ def load_run(
             why = machine.in_the_way() or "for one of your own: load_run(folder, EXPERIMENT)"
             problem = f"{record.experiment} is no binary here ({error}); {why}"
             raise RecordError(f"{folder}: {problem}") from error
+    if not isinstance(experiment, Experiment):
+        raise RecordError(f"experiment must be the EXPERIMENT that made the run, got {experiment!r}")
     if experiment.name != record.experiment:
         raise RecordError(f"{folder} holds a run of {record.experiment}, not of {experiment.name}")
     return FinishedRun(record, experiment)

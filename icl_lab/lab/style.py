@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icl_lab.lab.layout import WIDTHS, finish
+from icl_lab.lab.meanings import explain, explanations, percentiles
+from icl_lab.prompts.naming import sizes
+from icl_lab.prompts.tracing import check_number, whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,7 +88,13 @@ def panels(
       width: of a panel with its labels; only its proportion to ``height`` counts.
       height: of a panel.
       shape: ``height / width``, in place of both.
+
+    Raises:
+      ValueError: for numbers of panels that are no whole ones, or sizes that are not above 0.
     """
+    columns, rows = whole("columns", columns), whole("rows", rows)
+    for name, size in {"width": width, "height": height, "shape": 1.0 if shape is None else shape}.items():
+        check_number(name, size, above=0, scalar=True)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -111,21 +120,70 @@ def panels(
 
 
 def viridis(count: int) -> np.ndarray:
-    """(count, 4) colours from dark to light, for a family of settings in order."""
+    """(count, 4) colours from dark to light, for a family of settings in order; ValueError for no whole number."""
     import matplotlib as mpl
 
-    return mpl.colormaps["viridis"](np.linspace(0, 0.85, count))
+    return mpl.colormaps["viridis"](np.linspace(0, 0.85, whole("count", count, 0)))
 
 
-def band(axes: Axes, x: np.ndarray, members: np.ndarray, learner: str | None = None, share: Any = 0.8, **line) -> None:
-    """Median over members with the band that holds the middle ``share`` of the finite values in (M, X)."""
+def _check_axes(axes: Any) -> None:
+    """ValueError for what cannot be drawn on."""
+    if not hasattr(axes, "fill_between"):
+        raise ValueError(f"axes must be one of those that panels gives (axes[0, 0]), got {sizes(axes)}")
+
+
+def _numbers(name: str, value: Any, dimensions: int) -> np.ndarray:
+    """An array of real numbers; ValueError for one of another kind, or with another number of axes."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of several lengths
+        array = np.zeros(0)
+    if array.ndim != dimensions or array.dtype.kind not in "biuf":
+        shape = "(M, X)" if name == "members" else "(X,)" if dimensions == 1 else "(rows, columns)"
+        raise ValueError(f"{name} must be an array {shape} of real numbers, got {sizes(value)}")
+    return array
+
+
+def band(
+    axes: Axes,
+    x: np.ndarray,
+    members: np.ndarray,
+    learner: str | None = None,
+    share: Any = 0.8,
+    units: Any = "members",
+    **line: Any,
+) -> None:
+    """Median over members with the band that holds the middle ``share`` of the finite values in (M, X), with its words.
+
+    Args:
+      axes: on which it is drawn.
+      x: (X,) places of the values.
+      members: (M, X) values.
+      learner: a name in ``LEARNERS``, whose look the line has; None: that of ``line`` alone.
+      share: above 0, at most 1.
+      units: what the values are of, in the words of the picture.
+      line: of ``axes.plot``.
+
+    Raises:
+      ValueError: for arrays that do not fit, another share, or a learner that has no look.
+    """
+    _check_axes(axes)
+    x, members = _numbers("x", x, 1), _numbers("members", members, 2)
+    check_number("share", share, above=0, at_most=1, scalar=True)
+    if members.shape[1:] != x.shape:
+        raise ValueError(f"members must be (M, X) with the X of x {x.shape}, got {members.shape}")
+    if learner and learner not in LEARNERS:
+        raise ValueError(
+            f"learner must be one of {', '.join(LEARNERS)}, or None with color= and label=, got {learner!r}"
+        )
     line = (dict(LEARNERS[learner], marker="") if learner else {}) | line
     members = np.where(np.isfinite(members), members, np.nan)
     keep = np.isfinite(members).any(0)
     at = [0.5 - share / 2, 0.5, 0.5 + share / 2]
     low, middle, high = np.nanquantile(members[:, keep], at, axis=0).reshape(3, keep.sum())
-    (drawn,) = axes.plot(np.asarray(x)[keep], middle, **line)
-    axes.fill_between(np.asarray(x)[keep], low, high, color=drawn.get_color(), alpha=0.2, linewidth=0)
+    (drawn,) = axes.plot(x[keep], middle, **line)
+    area = axes.fill_between(x[keep], low, high, color=drawn.get_color(), alpha=0.2, linewidth=0)
+    explain([area], percentiles("lines", "bands", share, units))
 
 
 BARRED = "barred: below zero"
@@ -136,7 +194,13 @@ def heat_map(axes: Axes, matrix: np.ndarray, limit: float, title: str):
     """A matrix with a symmetric diverging colour scale [-limit, limit]; returns the image for a shared colour bar.
 
     Entries below -limit / 10 carry a bar.
+
+    Raises:
+      ValueError: for what is no matrix of real numbers, or a limit that is not above 0.
     """
+    _check_axes(axes)
+    matrix = _numbers("matrix", matrix, 2)
+    check_number("limit", limit, above=0, scalar=True)
     image = axes.imshow(matrix, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
     rows, columns = np.nonzero(matrix < -limit / 10)
     colors = np.where(matrix[rows, columns] < -limit / 2, "white", "black")
@@ -149,22 +213,41 @@ def heat_map(axes: Axes, matrix: np.ndarray, limit: float, title: str):
 
 
 def save(figure: Figure, path: Path, caption: str, pdf: bool = True, svg: bool = False) -> list[Path]:
-    """Writes ``path``.png (and .pdf, .svg) with its caption (preset, members, seed) small; same figure, same bytes."""
+    """Writes ``path``.png (and .pdf, .svg) with small print below; same figure, same bytes.
+
+    It says what bars and bands stand for (``icl_lab.lab.meanings``), then the caption: preset, members, seed.
+
+    Raises:
+      ValueError: for what is no figure, or a caption of no words.
+      OSError: where the folder is not there, or cannot be written.
+    """
+    if not hasattr(figure, "savefig"):
+        raise ValueError(f"figure must be a Figure, as panels gives, got {sizes(figure)}")
+    if not isinstance(caption, str):
+        raise ValueError(f"caption must be words, got {caption!r}")
+    path = Path(path)
     finish(figure)
     box = figure.get_tightbbox()
-    lines = textwrap.fill(caption, round(CHARACTERS * figure.get_figwidth()))  # longer ones would widen the picture
-    place: dict[str, Any] = {"ha": "right", "va": "top", "fontsize": 7, "color": "0.35"}
-    text = figure.text(0.995, (box.y0 - 0.05) / figure.get_figheight(), lines, **place)
-    below = text.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
-    box = box.union([box, below]).padded(0.03)  # a tight box of all, without asking every text again
+    place: dict[str, Any] = {"va": "top", "fontsize": 7, "linespacing": 1.1}
+    said: dict[str, Any] = {"x": 0.005, "ha": "left", "color": "0.1"}
+    named: dict[str, Any] = {"x": 0.995, "ha": "right", "color": "0.35"}
+    for text, look in ((" ".join(explanations(figure)), said), (caption, named)):
+        if text:
+            wide = round(CHARACTERS * figure.get_figwidth())  # longer lines would widen the picture
+            lines = textwrap.fill(text, wide)
+            drawn = figure.text(y=(box.y0 - 0.05) / figure.get_figheight(), s=lines, **place, **look)
+            below = drawn.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+            box = box.union([box, below])  # a tight box of all, without asking every text again
+    box = box.padded(0.03)
     box.x0, box.x1 = min(box.x0, 0.0), max(box.x1, figure.get_figwidth())
     kinds = {".png": {"Software": None}} | ({".pdf": {"CreationDate": None}} if pdf else {})
     kinds |= {".svg": {"Date": None}} if svg else {}
+    written = {suffix: path.with_name(path.name + suffix) for suffix in kinds}  # a name may have a dot
     for suffix, metadata in kinds.items():
-        figure.savefig(path.with_suffix(suffix), metadata=metadata, bbox_inches=box)
+        figure.savefig(written[suffix], metadata=metadata, bbox_inches=box)
     if svg:
-        path.with_suffix(".svg").write_bytes(slimmed(path.with_suffix(".svg").read_bytes()))
-    return [path.with_suffix(suffix) for suffix in kinds]
+        written[".svg"].write_bytes(slimmed(written[".svg"].read_bytes()))
+    return list(written.values())
 
 
 def slimmed(svg: bytes) -> bytes:

@@ -6,8 +6,17 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
+from icl_lab import machine
 from icl_lab.models.gpt import GPT
-from icl_lab.models.gpt2 import BUFFERS, WRAPPERS, block_weights, check_blocks, checked_heads, read_tensors
+from icl_lab.models.gpt2 import (
+    BUFFERS,
+    WRAPPERS,
+    block_weights,
+    check_blocks,
+    check_finite,
+    checked_heads,
+    read_tensors,
+)
 from icl_lab.models.layers import Params
 
 BACKBONE, HEAD_SIZE = "_backbone.", 32
@@ -36,11 +45,13 @@ def load_garg(path: str | Path, heads: int | None = None) -> tuple[GPT, Params]:
 
     Raises:
       ValueError: for a file that is missing, a pickle of PyTorch (saying how it is converted), damaged, or not of this
-        layout, naming the tensor; for heads that do not divide the width, or are not known.
+        layout, naming the tensor; for weights that are not finite; for heads that do not divide the width, or are not
+        known.
       ImportError: for safetensors without the library.
     """
-    path = Path(path)
+    path = machine.path(path, "path")
     tensors = _tensors(path)
+    check_finite(path, tensors)
     if missing := [name for name in OUTSIDE if name not in tensors]:
         got = ", ".join(sorted(tensors)[:4]) or "none"
         raise ValueError(f"{path}: {missing[0]} must be among the tensors of a network of Garg et al., got {got} ..")

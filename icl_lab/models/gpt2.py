@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax.numpy as jnp
 import numpy as np
 
+from icl_lab import machine
 from icl_lab.models.language import LanguageModel
 from icl_lab.models.layers import Params
 
@@ -53,7 +54,7 @@ def gpt2_network(path: str | Path, heads: int | None = None) -> LanguageModel:
         known, do not divide the width or are not those of ``config.json``; for a ``config.json`` that describes
         another function or other sizes. It names the file and the tensor.
     """
-    path = Path(path)
+    path = machine.path(path, "path")
     shapes = read_tensors(path, lambda file, name: tuple(file.get_slice(name).get_shape()))
     embedding = shapes.get("wte.weight")
     if embedding is None or len(embedding) != 2 or 0 in embedding:
@@ -97,10 +98,13 @@ def load_gpt2(path: str | Path, heads: int | None = None) -> tuple[LanguageModel
       heads: as in ``gpt2_network``.
 
     Raises:
-      ImportError, ValueError: as ``gpt2_network``; and for an ``lm_head.weight`` that is not the embedding.
+      ImportError, ValueError: as ``gpt2_network``; and for an ``lm_head.weight`` that is not the embedding, or weights
+        that are not finite.
     """
+    path = machine.path(path, "path")
     network = gpt2_network(path, heads)
-    tensors = read_tensors(Path(path), lambda file, name: np.asarray(file.get_tensor(name), np.float32))
+    tensors = read_tensors(path, lambda file, name: np.asarray(file.get_tensor(name), np.float32))
+    check_finite(path, tensors)
     if not np.array_equal(tensors.pop("lm_head.weight", tensors["wte.weight"]), tensors["wte.weight"]):
         raise ValueError(f"{path}: {UNTIED}")
     weights = {"embedding": tensors["wte.weight"]} | block_weights(tensors, network.layers)
@@ -130,7 +134,8 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
       ImportError: without the library tokenizers.
       ValueError: where the files are missing or cannot be read; it names them.
     """
-    whole, parts = Path(folder) / "tokenizer.json", [Path(folder) / name for name in ("vocab.json", "merges.txt")]
+    folder = machine.path(folder)
+    whole, parts = folder / "tokenizer.json", [folder / name for name in ("vocab.json", "merges.txt")]
     files = [whole] if whole.is_file() else parts
     if missing := [str(file) for file in files if not file.is_file()]:
         raise ValueError(
@@ -159,7 +164,7 @@ def _configuration(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        config = dict(json.loads(path.read_text(encoding="utf-8")))
+        config = dict(json.loads(path.read_text(encoding="utf-8-sig")))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: no configuration of a network: {error}") from error
     for name, allowed in FUNCTION.items():
@@ -196,6 +201,13 @@ def read_tensors(path: Path, of_tensor: Callable[[Any, str], T]) -> dict[str, T]
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path}: truncated or no safetensors file, {error}") from error
     return values
+
+
+def check_finite(path: Path, tensors: dict[str, np.ndarray]) -> None:
+    """ValueError for NaN or infinite weights."""
+    for name, tensor in tensors.items():
+        if wrong := tensor.size - np.count_nonzero(np.isfinite(tensor)):
+            raise ValueError(f"{path}: {name} must hold finite numbers, {wrong} of {tensor.size} are NaN or infinite")
 
 
 def checked_heads(path: Path, heads: int | None, width: int, size: int) -> int:

@@ -13,11 +13,13 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.models.inspection import Intervention, Trace, parameter_name
-from icl_lab.models.self_attention import observed
+from icl_lab.models.self_attention import attending, observed
 from icl_lab.models.transformer import Transformer
 from icl_lab.prompts.layouts import Layout, joint_layout
 from icl_lab.prompts.naming import called, sizes
 from icl_lab.prompts.prompt import Learner, Prompt, ShapeError
+
+NO_TRACE = "network {} must return (tokens, Trace), or be called with tokens and use SelfAttention"
 
 
 def learner(network: nn.Module, params: dict, layout: Layout | None = None) -> Learner:
@@ -38,7 +40,18 @@ def learner(network: nn.Module, params: dict, layout: Layout | None = None) -> L
         network that returns something else.
     """
     run = traced(network, params, layout)
-    return called(lambda prompt: run(prompt)[0], f"learner({type(network).__name__})")
+    if takes_interventions(network):
+        return called(lambda prompt: run(prompt)[0], f"learner({type(network).__name__})")
+    layout = check_layout(layout)
+
+    def predict(prompt: Prompt) -> Array:  # looks at nothing inside, so it may be inside nn.remat
+        tokens, _ = _tokens(network, params, layout, prompt)
+        outputs, attends = attending(lambda: cast(Array, network.apply(params, tokens)))
+        if not attends:
+            raise ValueError(NO_TRACE.format(type(network).__name__))
+        return layout.decode(outputs, prompt)
+
+    return called(predict, f"learner({type(network).__name__})")
 
 
 def traced(network: nn.Module, params: dict, layout: Layout | None = None) -> Callable[..., tuple[Array, Trace]]:
@@ -56,21 +69,24 @@ def traced(network: nn.Module, params: dict, layout: Layout | None = None) -> Ca
         raise ValueError(f"params must be the pytree of network.init, a dict; got {type(params).__name__}")
 
     def run(prompt: Prompt, intervention: Intervention | None = None, step: ArrayLike = 0) -> tuple[Array, Trace]:
-        tokens, extra = layout.encode(prompt), told(network, layout, prompt)
-        check_params(network, params, tokens.shape)
+        tokens, extra = _tokens(network, params, layout, prompt)
         if takes_interventions(network):
             outputs = network.apply(params, tokens, intervention, step, **extra)
         else:
             outputs = observed(lambda: cast(Array, network.apply(params, tokens)), intervention, step)
         if not isinstance(outputs, tuple) or len(outputs) != 2 or outputs[1] is None:
-            name = type(network).__name__
-            raise ValueError(
-                f"network {name} must return (tokens, Trace), or be called with tokens and use SelfAttention"
-            )
+            raise ValueError(NO_TRACE.format(type(network).__name__))
         outputs, trace = cast(tuple[Array, Trace], outputs)
         return layout.decode(outputs, prompt), trace
 
     return run
+
+
+def _tokens(network: nn.Module, params: dict, layout: Layout, prompt: Prompt) -> tuple[Array, dict[str, Any]]:
+    """The tokens of a prompt and what the network must know beside them, for one that has these parameters."""
+    tokens, extra = layout.encode(prompt), told(network, layout, prompt)
+    check_params(network, params, tokens.shape)
+    return tokens, extra
 
 
 def takes_interventions(network: nn.Module) -> bool:
@@ -133,7 +149,7 @@ def check_layout(layout: Layout | None) -> Layout:
 def check_params(network: nn.Module, params: Mapping[str, Any], tokens: tuple[int, ...]) -> None:
     """ShapeError for parameters that are not those of the network on tokens (T, E); says which differ."""
     try:
-        allowed = _shapes(network, tokens)
+        allowed = {name: leaf.shape for name, leaf in _by_name(variables_of(network, tokens)).items()}
     except (TypeError, errors.FlaxError):  # a module that has no hash, or whose init wants more than a key
         return
     except AttributeError as error:
@@ -150,11 +166,18 @@ def check_params(network: nn.Module, params: Mapping[str, Any], tokens: tuple[in
         raise ShapeError(f"params are not those of this {of}: {'; '.join(wrong[:3])}{'; ...' * (len(wrong) > 3)}")
 
 
+def variables_of(network: nn.Module, tokens: tuple[int, ...]) -> Mapping[str, Any]:
+    """Shapes of what a network initialises on such tokens, by collection; kept where the network has a hash."""
+    try:
+        hash(network)
+    except TypeError:
+        return _variables.__wrapped__(network, tokens)
+    return _variables(network, tokens)
+
+
 @functools.lru_cache(maxsize=256)
-def _shapes(network: nn.Module, tokens: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """Shapes of the parameters that a network has on such tokens, by name."""
-    tree = jax.eval_shape(lambda: network.init(jax.random.key(0), jnp.zeros(tokens)))
-    return {name: leaf.shape for name, leaf in _by_name(tree).items()}
+def _variables(network: nn.Module, tokens: tuple[int, ...]) -> Mapping[str, Any]:
+    return dict(jax.eval_shape(lambda: network.init(jax.random.key(0), jnp.zeros(tokens))))
 
 
 def _by_name(params: Mapping[str, Any]) -> dict[str, Any]:

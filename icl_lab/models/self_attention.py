@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
+from jax.extend.core import get_opaque_trace_state
 from jax.nn.initializers import Initializer, lecun_normal
 from jax.typing import ArrayLike
 
@@ -77,14 +78,21 @@ def observed(
 
     Raises:
       ValueError: for an intervention that does not fit (``check_intervention``), replaces the residual stream, which
-        the module has to itself, or keeps a share where rows do not sum to one; or for attentions of other shapes.
+        the module has to itself, or keeps a share where rows do not sum to one; for attentions of other shapes, or
+        inside ``nn.remat``, ``nn.jit``, ``nn.scan`` or ``nn.vmap``.
     """
+    outside = get_opaque_trace_state(convention="flax")
     fields: dict[str, list[Array]] = {"attention": [], "head_output": [], "residual": []}
 
     def interceptor(method: Callable[..., Any], args: tuple, kwargs: dict, context: Any) -> Any:
         name = context.method_name
         if not isinstance(context.module, SelfAttention) or name not in (*FIELDS, "__call__"):
             return method(*args, **kwargs)
+        if get_opaque_trace_state(convention="flax") != outside:
+            raise ValueError(
+                "an attention inside nn.remat, nn.jit, nn.scan or nn.vmap computes in a program of its own, into which "
+                "traced cannot see; allowed is the network without it"
+            )
         if name == "__call__":
             fields["residual"].append(args[0])
             if keeps_share(intervention) and not ATTENTIONS[context.module.attention].normalised:
@@ -108,13 +116,26 @@ def observed(
     return value, Trace(*(jnp.stack(parts) for parts in fields.values()))
 
 
+def attending(run: Callable[[], Array]) -> tuple[Array, bool]:
+    """What a call of a Flax module gives, and whether it calls ``SelfAttention``, be it inside ``nn.remat``."""
+    calls = []
+
+    def interceptor(method: Callable[..., Any], args: tuple, kwargs: dict, context: Any) -> Any:
+        calls.append(isinstance(context.module, SelfAttention))
+        return method(*args, **kwargs)
+
+    with nn.intercept_methods(interceptor):
+        value = run()
+    return value, any(calls)
+
+
 def attends(network: nn.Module, tokens: Any) -> bool:
     """Whether a module ``tokens -> tokens`` computes with ``SelfAttention``; nothing is compiled."""
     counted = []
 
     def init(key: Array, tokens: Array) -> Array:
-        value, trace = observed(lambda: network.init_with_output(key, tokens)[0])
-        counted.append(trace)
+        value, found = attending(lambda: network.init_with_output(key, tokens)[0])
+        counted.append(found)
         return value
 
     try:
@@ -125,7 +146,7 @@ def attends(network: nn.Module, tokens: Any) -> bool:
         if not isinstance(error.obj, Array):
             raise
         return False
-    return counted[-1] is not None
+    return counted[-1]
 
 
 def _replaces(intervention: Intervention | None, name: str) -> bool:

@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.matrices import spectrum
 from icl_lab.prompts.draws import QUANTILES, batch_first, block_shape, centred_uniforms
+from icl_lab.prompts.naming import named_options
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
 from icl_lab.prompts.tracing import check_number, check_sizes, is_traced, one_program, switched_off
 from icl_lab.prompts.unfused import unfused
@@ -17,6 +18,7 @@ from icl_lab.prompts.unfused import unfused
 VARIANCE_LAWS = ("exponential", "gamma", "uniform", "lognormal", "constant")
 
 
+@named_options
 def gaussian_regression(
     *,
     context_length: int,
@@ -96,6 +98,7 @@ LARGEST_LOGNORMAL = 1.0
 that closed forms use, is within 1 % of the distribution's; at 1.5 it is 18 % below it."""
 
 
+@named_options
 def random_covariance_regression(
     *,
     context_length: int,

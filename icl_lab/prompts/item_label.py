@@ -11,6 +11,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.prompts.draws import centred_uniforms, normals
+from icl_lab.prompts.naming import named_options
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
 from icl_lab.prompts.tracing import check_sizes, is_traced, one_program, whole
 from icl_lab.prompts.unfused import unfused
@@ -48,6 +49,7 @@ class ItemLabelLaw:
     exponent: Array
 
 
+@named_options
 def item_label_law(
     key: Array,
     *,
@@ -139,6 +141,7 @@ def evaluation_laws(law: ItemLabelLaw, context_length: int) -> dict[str, ItemLab
     }
 
 
+@named_options
 def item_label_classification(
     law: ItemLabelLaw,
     *,

@@ -5,11 +5,13 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.prompts.draws import QUANTILES, batch_first, block_shape, centred_uniforms
+from icl_lab.prompts.naming import named_options
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
 from icl_lab.prompts.tracing import check_number, check_sizes, one_program
 from icl_lab.prompts.unfused import unfused
 
 
+@named_options
 def logistic_regression(
     *, context_length: int, input_size: int, input_range: ArrayLike = 1.0, task_scale: ArrayLike = 1.0
 ) -> Sampler:

@@ -1,6 +1,7 @@
 """The vocabulary of the laboratory: what a learner may see, and what a sampler draws."""
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Collection
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -10,6 +11,7 @@ from flax import struct
 from jax import Array
 
 from icl_lab.prompts.naming import called, sizes
+from icl_lab.prompts.randomness import PARTS, drawing, frozen_parts, same_program
 
 
 @struct.dataclass
@@ -177,28 +179,62 @@ def same_tasks(sampler: Sampler, key: Array) -> Sampler:
     return repeated
 
 
-def check_sampler(name: str, sampler: Sampler, batch: int) -> Sample:
+def check_shapes(name: str, sampler: Sampler, batch: int, program: Callable[[Array], Any] | None = None) -> Sample:
+    """Shapes of a batch, as a sampler would draw it inside a program; nothing is compiled.
+
+    Args:
+      name: what the sampler is called in messages.
+      sampler: ``(key, batch) -> Sample``.
+      batch: how many tasks it is asked for.
+      program: ``key -> Sample`` that calls it, where there is one; traced once, it is not traced again.
+
+    Raises:
+      TypeError: for what is no function of a key and a batch.
+      ValueError: naming the sampler, for what cannot be drawn inside a program, is no ``Sample``, or another number of
+        tasks.
+    """
+    with drawing(name, sampler, batch):
+        drawn = jax.eval_shape(program or (lambda key: sampler(key, batch)), jax.eval_shape(lambda: jax.random.key(0)))
+    if not isinstance(drawn, Sample):
+        raise ValueError(f"{name} must give a Sample, got {type(drawn).__name__}")
+    check_batch(name, drawn, batch)
+    return drawn
+
+
+def check_sampler(name: str, sampler: Sampler, batch: int, parts: Collection[str] = tuple(PARTS)) -> Sample:
     """Checks what a sampler would draw inside a program, where what Python does happens once; nothing is compiled.
+
+    Args:
+      name: what the sampler is called in messages.
+      sampler: ``(key, batch) -> Sample``.
+      batch: how many tasks it is asked for.
+      parts: those that are used, each of which should follow the key.
 
     Returns:
       Shapes of a batch.
 
+    Warns:
+      RuntimeWarning: naming a part of the prompts that does not depend on the key, or a sampler that is not the same
+        program each time: what is random in it is drawn once, and then stays.
+
     Raises:
-      ValueError: naming the sampler, for what is no ``Sample``, another number of tasks, or tasks that do not depend on
-        its key, unless ``same_tasks`` made it.
+      TypeError: as ``check_shapes``.
+      ValueError: as ``check_shapes``, and for tasks that do not depend on the key, unless ``same_tasks`` made it.
     """
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0)))
-    drawn = jax.eval_shape(lambda keys: sampler(keys[0], batch), keys)
-    if not isinstance(drawn, Sample):
-        raise ValueError(f"{name} must give a Sample, got {type(drawn).__name__}")
-    check_batch(name, drawn, batch)
+    program, again = (jax.jit(lambda key: sampler(key, batch)) for _ in range(2))  # each is traced once
+    drawn = check_shapes(name, sampler, batch, program)
     if getattr(sampler, "repeats", False):
         return drawn
-    try:  # vmap knows what depends on the key
-        jax.eval_shape(jax.vmap(lambda key: _of_task(sampler(key, batch)), out_axes=None), keys)
-    except ValueError:
-        return drawn
-    raise ValueError(REPEATS.format(name))
+    with drawing(name, sampler, batch):
+        frozen = frozen_parts(program, keys)
+    if frozen == list(PARTS):
+        raise ValueError(REPEATS.format(name))
+    if frozen := [part for part in frozen if part in parts and PARTS[part](drawn).size]:
+        warnings.warn(FROZEN.format(name, " and ".join(frozen)), RuntimeWarning, 2)
+    elif not same_program(program, again, jax.eval_shape(lambda keys: keys[0], keys)):
+        warnings.warn(DRAWN_ONCE.format(name), RuntimeWarning, 2)
+    return drawn
 
 
 def check_batch(name: str, drawn: Sample, batch: int) -> None:
@@ -221,4 +257,12 @@ def _of_task(drawn: Sample) -> tuple[Prompt, Array]:
 REPEATS = (
     "{} draws the same tasks whatever its key, so every step and every member would see one batch; it must take all "
     "randomness from the key that it is given, and a fixed set of tasks is same_tasks(sampler, key)"
+)
+FROZEN = (
+    "{} draws the same {} whatever its key, for every step and every member: what numpy draws is drawn once, when the "
+    "program is made, and a sampler takes its randomness from the key (this may be ignored where it is meant)"
+)
+DRAWN_ONCE = (
+    "{} is another program each time it is traced, so it has a source of randomness beside its key, as numpy.random, "
+    "which is drawn from once, for every step and every member; a sampler takes its randomness from the key"
 )

@@ -9,6 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.prompts.draws import QUANTILES, batch_first, block_shape, centred_uniforms
+from icl_lab.prompts.naming import named_options
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
 from icl_lab.prompts.tracing import check_number, check_sizes, is_traced, one_program, switched_off, whole
 from icl_lab.prompts.unfused import unfused
@@ -31,6 +32,7 @@ def input_variance(input_law: str, input_range: float = 1.0) -> float:
     return moments[input_law] * input_range**2
 
 
+@named_options
 def linear_regression(
     *,
     context_length: int | tuple[int, int],

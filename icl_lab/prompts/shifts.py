@@ -14,10 +14,12 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.matrices import orthonormal
+from icl_lab.prompts.naming import named_options
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
 from icl_lab.prompts.tracing import check_number, check_sizes
 
 
+@named_options
 def correlated_context(sampler: Sampler, correlation: ArrayLike) -> Sampler:
     """The context's inputs are a stationary autoregression; the query stays independent of them.
 
@@ -43,6 +45,7 @@ def correlated_context(sampler: Sampler, correlation: ArrayLike) -> Sampler:
     return _moved(sampler, moved)
 
 
+@named_options
 def context_in_an_orthant(sampler: Sampler) -> Sampler:
     """The context's inputs all lie in one orthant, drawn anew for each prompt; the query lies anywhere.
 
@@ -57,6 +60,7 @@ def context_in_an_orthant(sampler: Sampler) -> Sampler:
     return _moved(sampler, moved)
 
 
+@named_options
 def in_a_subspace(sampler: Sampler, size: int, rescaled: bool = False) -> Sampler:
     """Inputs and query projected on a random subspace of this dimension, drawn anew for each prompt.
 
@@ -84,6 +88,7 @@ def in_a_subspace(sampler: Sampler, size: int, rescaled: bool = False) -> Sample
     return _moved(sampler, moved)
 
 
+@named_options
 def with_orthogonal_query(sampler: Sampler) -> Sampler:
     """The query is the part of its draw that is orthogonal to the context.
 

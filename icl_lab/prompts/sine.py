@@ -9,11 +9,13 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.prompts.draws import batch_first, block_shape, centred_uniforms
+from icl_lab.prompts.naming import named_options
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
 from icl_lab.prompts.tracing import check_number, check_sizes, is_traced, one_program
 from icl_lab.prompts.unfused import unfused
 
 
+@named_options
 def sine_regression(
     *,
     context_length: int,

@@ -60,7 +60,7 @@ def check_seed(seed: int) -> int:
 def whole(name: str, value: Any, at_least: int = 1) -> int:
     """A size as an int, also where it is a whole float (1e4); any other is refused by name (ValueError)."""
     array = None if is_traced(value) or isinstance(value, bool | str) else np.asarray(value)
-    if array is None or array.ndim or array.dtype.kind not in "iuf" or not array >= at_least or array % 1 != 0:
+    if array is None or array.ndim or array.dtype.kind not in "iuf" or not math.inf > array >= at_least or array % 1:
         raise ValueError(f"{name} must be a whole number of at least {at_least}, got {value!r}")
     return int(array)
 

@@ -16,9 +16,11 @@ from jax.sharding import Mesh
 from icl_lab import notebook
 from icl_lab.prompts.naming import sizes
 from icl_lab.prompts.tracing import whole
-from icl_lab.training import shown
+from icl_lab.training import finite, noise, shown
 from icl_lab.training.ensembles import Ensemble
 from icl_lab.training.optimizers import Optimizer, check_optimizer, evaluated, of_setting, updated
+from icl_lab.training.until import asked, never
+from icl_lab.training.until import check as check_until
 
 Tree = Any
 Metrics = dict[str, Array]
@@ -64,7 +66,7 @@ def fit(
     members_at_once: int | None = None,
     schedule: Callable[[Tree, Array], Tree] | None = None,
     measure_schedule: Callable[[Tree, Array], Tree] | None = None,
-    until: Callable[[dict[str, np.ndarray]], bool] = lambda row: False,
+    until: Callable[[dict[str, np.ndarray]], bool] = never,
     resume: Resume | None = None,
     progress: Callable[[int, int], None] | None = None,
     watch: Callable[[int, dict[str, np.ndarray]], None] | None = None,
@@ -85,7 +87,7 @@ def fit(
       loss: ``(params, key, setting) -> ()``; draws its own data from the key.
       optimizer: an optax transformation, or ``setting -> transformation`` (a learning rate for each member). It gets
         ``value``, ``grad`` and ``value_fn`` of the step's own loss. Schedule-free ones are measured, and end, at their
-        evaluation weights.
+        evaluation weights. Noise (``optax.add_noise``) is drawn by the optimizer's key and the member's.
       keys: (M,) typed PRNG keys, one a member.
       settings: pytree whose leading axis is the member; a grid is just more members. None for no settings.
       steps: largest number of training steps.
@@ -99,6 +101,7 @@ def fit(
         curriculum, an intervention. ``init``, ``optimizer`` and ``measure`` see the setting as it is.
       measure_schedule: the same for ``measure``, with the steps taken so far; None: it sees the setting as it is.
       until: ``what was measured (M, ...) -> whether training ends here``, for all members, before ``steps`` are over.
+        One that reads nothing but measurements and numbers is first asked with ones in their place.
       resume: where to leave and find the state between chunks; None keeps nothing. A shorter last chunk is not left:
         whoever takes more steps later begins in front of it, and measures where an undivided training does.
       progress: ``progress(steps done, steps)``, called at chunk boundaries.
@@ -114,7 +117,8 @@ def fit(
 
     Raises:
       ValueError: if ``steps`` or ``measure_every`` is below 1, keys and settings disagree, JAX is told to compile
-        nothing, or the optimizer is no optimizer, cannot be used here, or moves parameters up the gradient.
+        nothing or to overlook NaN, ``until`` asks for what is not measured, or the optimizer is no optimizer, cannot be
+        used here, or moves parameters up the gradient.
       DoesNotFitError: if one member at a time, with the state of all, needs more than ``memory_limit``.
     """
     steps = whole("steps", steps)
@@ -124,6 +128,8 @@ def fit(
     check_optimizer(optimizer, init, keys, settings)
     one = functions or member(init, loss, optimizer, measure, schedule, measure_schedule)
     of_all = functools.partial(jax.eval_shape, jax.vmap(one.begin), keys, settings)
+    check_until(until, lambda: _measured_like(one, of_all(), keys, settings))
+    ends = asked(until)
     saved = None if resume is None else resume.load(lambda: {"state": of_all()})
     rows: list[dict[str, np.ndarray]] = []  # what was measured, (M, ...) by name
     resumed = memory = 0
@@ -148,7 +154,7 @@ def fit(
             warnings.warn(f"{message}: {named} (diverged_at has the steps)", RuntimeWarning, 3)
         return Fit(params, at, _stack(rows), stopped, memory, resumed)
 
-    if saved is not None and (resumed >= steps or until(rows[-1])):  # finished: nothing is compiled
+    if saved is not None and (resumed >= steps or ends(rows[-1])):  # finished: nothing is compiled
         advanced(steps)
         return fitted(saved["state"])
 
@@ -175,7 +181,7 @@ def fit(
             resume.save(snapshot, finished=measure_every > steps)
     done, memory = (len(rows) - 1) * measure_every, ensemble.memory
     advanced(done)
-    while done < steps and not until(rows[-1]):
+    while done < steps and not ends(rows[-1]):
         if steps - done < length:  # the rest
             length = steps - done
             ensemble = of_length(length)
@@ -184,22 +190,36 @@ def fit(
         done += length
         rows.append(measured(ensemble.gathered(train_loss)))
         if resume is not None and done % measure_every == 0:
-            resume.save(snapshot, finished=done + measure_every > steps or until(rows[-1]))
+            resume.save(snapshot, finished=done + measure_every > steps or ends(rows[-1]))
         advanced(done)
     return fitted(ensemble.gathered(state))
+
+
+def check_keys(keys: Any) -> None:
+    """ValueError for what is no (M,) typed PRNG keys."""
+    if not isinstance(keys, jax.Array) or not noise.is_key(keys) or keys.ndim != 1 or keys.shape[0] < 1:
+        got = f"{sizes(keys)} of {keys.dtype}" if isinstance(keys, jax.Array) else sizes(keys)
+        usual = "allowed is jax.random.split(jax.random.key(0), M)"
+        raise ValueError(f"keys must be (M,) typed PRNG keys with M >= 1, got {got}; {usual}")
 
 
 def _check(keys: Array, settings: Tree, members_at_once: int | None) -> None:
     config: Any = jax.config  # whose names no type checker knows
     if config.jax_disable_jit:
         raise ValueError("JAX_DISABLE_JIT (jax.disable_jit) is on: a training is one compiled program; allowed is off")
-    if not isinstance(keys, jax.Array) or keys.ndim != 1 or keys.shape[0] < 1:
-        raise ValueError(f"keys must be (M,) typed PRNG keys with M >= 1, got {sizes(keys)}")
+    finite.check()
+    check_keys(keys)
     if members_at_once is not None and members_at_once < 1:
         raise ValueError(f"members_at_once must be at least 1, got {members_at_once}")
     for leaf in jax.tree.leaves(settings):
         if np.shape(leaf)[:1] != keys.shape:
             raise ValueError(f"settings must have leading axis M = {keys.shape[0]}, got shape {np.shape(leaf)}")
+
+
+def _measured_like(one: "Member", state: Tree, keys: Array, settings: Tree) -> Metrics:
+    """Shapes and types of what is measured of all members, by name."""
+    like = jax.eval_shape(jax.vmap(one.observe), state, keys, settings)
+    return {"train_loss": jax.ShapeDtypeStruct(keys.shape, jnp.float32)} | like
 
 
 def _stack(rows: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -253,7 +273,8 @@ def member(
 
     def begin(key: Array, setting: Tree) -> TrainState:
         params = init(key, setting)
-        return TrainState(params, transformation(setting).init(params), jnp.int32(0), jnp.int32(-1))
+        opt_state = noise.of_member(transformation(setting).init(params), key)
+        return TrainState(params, opt_state, jnp.int32(0), jnp.int32(-1))
 
     def step(state: TrainState, key: Array, setting: Tree) -> tuple[TrainState, Array]:
         now = setting if schedule is None else schedule(setting, state.step)

@@ -1,6 +1,6 @@
 """What is trained: how parameters are initialised, and how they predict."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from jax import Array
 from icl_lab.fast import batch_learner
 from icl_lab.fast.batched import check_network
 from icl_lab.models import GPT, Transformer, learner, prefix_predictions
-from icl_lab.models.learner import check_layout, check_network_call, takes_interventions
+from icl_lab.models.learner import check_layout, check_network_call, takes_interventions, variables_of
 from icl_lab.models.self_attention import attends
 from icl_lab.prompts import BatchLearner, Prompt
 from icl_lab.prompts.layouts import Layout, joint_layout
@@ -62,11 +62,39 @@ def model_of(network: nn.Module, prompt: Prompt, layout: Layout | None = None) -
             "Trace), or with tokens and uses SelfAttention; allowed for any other is icl_lab.training.Model(init, "
             "predict)"
         )
+    check_collections(type(network).__name__, variables_of(network, tokens.shape))
     if isinstance(network, Transformer):  # here, as it computes, which the programs of several devices do not allow
         one_prompt = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), prompt)
         check_network(network, layout or joint_layout(), one_prompt)
     init = lambda key: dict(network.init(key, jnp.zeros(tokens.shape, tokens.dtype)))  # noqa: E731
     return Model(init, partial(_predict, network, layout), getattr(network, "layers", 1), type(network).__name__)
+
+
+def check_collections(name: str, variables: Any) -> None:
+    """Refuses a network with Flax collections beside ``params``, which would all be trained as weights.
+
+    Args:
+      name: of the network.
+      variables: what it initialises, or the shapes; any dict with ``params`` in it is taken for the variables of a Flax
+        module.
+
+    Raises:
+      ValueError: naming the collections.
+    """
+
+    def beside(tree: Any) -> Iterator[str]:
+        if isinstance(tree, Mapping) and "params" in tree:
+            yield from (str(other) for other in tree if other != "params" and jax.tree.leaves(tree[other]))
+        elif isinstance(tree, Mapping | list | tuple):
+            for part in tree.values() if isinstance(tree, Mapping) else tree:
+                yield from beside(part)
+
+    if others := sorted(set(beside(variables))):
+        raise ValueError(
+            f"network {name} has the collection{'s' * (len(others) > 1)} {', '.join(others)} beside params, which "
+            "would be trained as weights; allowed is params alone: constants are arrays of the module, and "
+            "nn.LayerNorm has no running statistics"
+        )
 
 
 def in_dtype(model: Model, dtype: Any) -> Model:
@@ -83,6 +111,8 @@ def in_dtype(model: Model, dtype: Any) -> Model:
         kind = None
     if kind is None or not jnp.issubdtype(kind, jnp.floating):
         raise ValueError(f"dtype must be a type of real numbers, as jax.numpy.bfloat16, got {dtype!r}")
+    if jax.dtypes.canonicalize_dtype(kind) != kind:
+        raise ValueError(f"dtype={kind} is float32 here: JAX_ENABLE_X64 is off (jax_enable_x64); allowed is on")
 
     def predict(params: dict, prompts: Prompt) -> Array:
         of_kind = lambda leaf: leaf.astype(kind) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf  # noqa: E731

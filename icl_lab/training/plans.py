@@ -12,20 +12,22 @@ from flax import linen as nn
 from jax import Array
 
 from icl_lab.compare import compare_batches
-from icl_lab.prompts import BatchLearner, Prompt, Sample, Sampler
+from icl_lab.compare.objectives import Objective
+from icl_lab.prompts import BatchLearner, Sample, Sampler
 from icl_lab.prompts.layouts import Layout
-from icl_lab.prompts.prompt import ShapeError, check_sampler
-from icl_lab.prompts.tracing import check_number, check_seed, check_sizes, whole
-from icl_lab.training.fitting import Fit, Metrics, Tree, fit
-from icl_lab.training.measuring import check_references, each_once, of_batches
-from icl_lab.training.model import Model, in_dtype, model_of
-from icl_lab.training.optimizers import Optimizer
+from icl_lab.prompts.naming import sizes
+from icl_lab.prompts.prompt import ShapeError, check_sampler, check_shapes
+from icl_lab.prompts.tracing import check_seed, check_sizes, whole
+from icl_lab.training.building import built, of_setting, zero_prompt
+from icl_lab.training.fitting import Fit, Metrics, Tree, check_keys, fit
+from icl_lab.training.measuring import asked, check_extra, check_learners, each_once, of_batches
+from icl_lab.training.model import Model
+from icl_lab.training.optimizers import Optimizer, check_rate
+from icl_lab.training.prefixes import every_prefix
 from icl_lab.training.starts import from_parameters
 
 LEARNING_RATE = 1e-3
 """Of the default optimizer, where none is given."""
-Objective = Callable[[Array, Sample], Array]
-"""``(predictions (B, O), samples) -> (B,)`` losses."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +119,8 @@ def training(
       steps: training steps.
       batch: tasks in a step.
       learning_rate: of Adam after a clip of the global norm of the gradient at 10, the default optimizer; a number, or
-        a schedule ``step -> rate``; 1e-3 where none is given.
+        a schedule ``step -> rate``, whose argument beside ``settings`` must be named ``step`` or ``count``; 1e-3 where
+        none is given.
       optimizer: another one, or ``setting -> optimizer``.
       layout: how prompts become tokens; None means joint tokens. A ``Model`` brings its own.
       seed: of all draws, from 0, where none is given, to 2^32 - 1.
@@ -143,7 +146,9 @@ def training(
     Returns:
       The training: ``learner`` is what the network's parameters predict, ``sampler`` that of the measurements. Metrics
       are ``train_loss``, ``loss``, ``<variant>_loss``, for each reference ``<reference>_loss`` and
-      ``<reference>_<comparison>``, and what ``extra`` names, each (M, R, ...).
+      ``<reference>_<comparison>``, and what ``extra`` names, each (M, R, ...). There are no comparisons by another
+      ``objective`` than squared errors where targets are real numbers: predictions may then be logits, and whether
+      their distances mean something is for ``extra`` to say.
 
     Raises:
       ValueError: for sizes below 1, a learning rate beside an optimizer, a reference or variant without a name or with
@@ -157,33 +162,48 @@ def training(
         raise ValueError(f"keys are given in place of members ({members}) and seed ({seed}), not beside them")
     members, seed = 10 if members is None else members, check_seed(0 if seed is None else seed)
     members, steps, batch, eval_tasks = check_sizes(members=members, steps=steps, batch=batch, eval_tasks=eval_tasks)
-    check_references(references)
+    if references is not None:
+        check_learners(references)
+    if not isinstance(measured, bool):
+        raise ValueError(f"measured must be True or False, got {measured!r}")
     if optimizer is not None and learning_rate is not None:
         raise ValueError(f"learning_rate={learning_rate} is of the default optimizer; an optimizer has its own")
     rate = LEARNING_RATE if learning_rate is None else learning_rate
-    _check_rate(rate)
-    if any(np.ndim(leaf) < 1 for leaf in jax.tree.leaves(settings)):
+    check_rate(rate, settings)
+    if any(
+        np.ndim(leaf) < 1 or getattr(leaf, "dtype", np.dtype(object)).kind in "USO"
+        for leaf in jax.tree.leaves(settings)
+    ):
         raise ValueError("settings must be arrays with a leading axis of members (jnp.array([0.0, 0.5]), not a list)")
-    if keys is None:
+    if keys is not None:
+        check_keys(keys)
+    else:
         keys = jax.random.split(jax.random.key(seed), members)
-    for name, function in {"until": until, "schedule": schedule, "extra": extra, "variants": variants}.items():
-        if function is not None and not callable(function):
+    functions = {"until": until, "schedule": schedule, "extra": extra, "variants": variants}
+    for name, function in {"objective": objective, **{k: v for k, v in functions.items() if v is not None}}.items():
+        if not callable(function):
             raise ValueError(f"{name} must be a function, got {function!r}")
     if schedule is not None and settings is None and training_sampler is None:
         raise ValueError(
             "schedule: no sampler depends on what it gives; allowed is one beside settings or with a "
             "training_sampler that is a function of it"
         )
-    tasks_of, training_of = _of_setting(sampler, settings), _of_setting(training_sampler or sampler, settings, schedule)
+    tasks_of, training_of = of_setting(sampler, settings), of_setting(training_sampler or sampler, settings, schedule)
     model = built(network, sampler, settings, layout, eval_tasks, dtype)
-    # only checked
-    _prompt("sampler" if training_sampler is None else "training_sampler", training_of, settings, batch, schedule)
+    # only checked, and asked nothing that it was asked before
+    name, check = ("sampler", check_shapes) if training_sampler is None else ("training_sampler", check_sampler)
+    zero_prompt(name, training_of, settings, batch, schedule, check=check)
     optimizer = optimizer or optax.chain(optax.clip_by_global_norm(10.0), optax.adam(rate))
+    of_values = objective in (squared_error, every_prefix)  # by any other loss numbers may be logits
+
+    losses_of = asked("objective", "(predictions, samples) -> (B,) losses", objective)
+    variants_of = asked("variants", "params -> {name: learner of B prompts}", variants or (lambda params: {}))
+    extra_of = asked("extra", "(params, samples) -> {name: array}", extra or (lambda params, samples: {}))
 
     def mean_loss(learner: BatchLearner, samples: Sample) -> Array:
-        losses = objective(learner(samples.prompt), samples)
-        if losses.shape != samples.prompt.x.shape[:1]:
-            raise ValueError(f"objective must give one loss a task, {samples.prompt.x.shape[:1]}; got {losses.shape}")
+        losses = losses_of(learner(samples.prompt), samples)
+        if getattr(losses, "shape", None) != (tasks := samples.prompt.x.shape[:1]):
+            raise ValueError(f"objective must give one loss a task, {tasks}; got {sizes(losses)}")
         return losses.mean()
 
     def loss(params: dict, key: Array, setting: Any) -> Array:
@@ -194,12 +214,14 @@ def training(
         metrics = [{"loss": mean_loss(model.learner(params), samples)}]
         for name, given in (references or {}).items():
             reference = of_batches(f"references[{name!r}]", given)
-            compared = compare_batches(model.learner(params), reference, samples)
-            metrics += [{f"{name}_{metric}": value} for metric, value in compared.items()]
+            if of_values or jnp.issubdtype(samples.target.dtype, jnp.integer):
+                compared = compare_batches(model.learner(params), reference, samples)
+                metrics += [{f"{name}_{metric}": value} for metric, value in compared.items()]
             metrics += [{f"{name}_loss": mean_loss(reference, samples)}]
-        for name, given in (variants(params) if variants else {}).items():
+        check_learners(learners := variants_of(params), "variants")
+        for name, given in learners.items():
             metrics += [{f"{name}_loss": mean_loss(of_batches(f"variants: {name!r}", given), samples)}]
-        return each_once([*metrics, extra(params, samples) if extra is not None else {}])
+        return each_once([*metrics, check_extra(extra_of(params, samples))])
 
     planned = Training(
         lambda key, _: model.init(key),
@@ -211,30 +233,13 @@ def training(
         measure_every=_about_twentieth(steps) if measure_every is None else whole("measure_every", measure_every),
         measure=measure if measured else None,
         members_at_once=members_at_once(batch, model.layers),
-        schedule=schedule,
+        schedule=schedule and asked("schedule", "(setting, step) -> setting", schedule),
         until=until,
         learner=model.learner,
         sampler=tasks_of,
         model=model,
     )
     return planned if start is None else from_parameters(planned, start)
-
-
-def built(
-    network: nn.Module | Model, sampler: Any, settings: Any = None, layout: Layout | None = None,
-    eval_tasks: int = 2000, dtype: Any = None,
-) -> Model:  # fmt: skip
-    """A network on the prompts that a sampler draws; a ``Model`` as it is. The arguments are those of ``training``.
-
-    Raises:
-      ValueError: for a layout beside a ``Model``, or a sampler that gives no ``Sample``.
-    """
-    if isinstance(network, Model) and layout is not None:
-        raise ValueError("layout: a Model brings its own, so none can be given beside it")
-    eval_tasks = whole("eval_tasks", eval_tasks)
-    prompt = _prompt("sampler", _of_setting(sampler, settings), settings, eval_tasks)
-    model = network if isinstance(network, Model) else model_of(network, prompt, layout)
-    return model if dtype is None else in_dtype(model, dtype)
 
 
 def members_at_once(batch: int, layers: int) -> int | None:
@@ -244,38 +249,6 @@ def members_at_once(batch: int, layers: int) -> int | None:
     """
     tasks = 8192 if layers <= 2 else 1024
     return max(1, tasks // batch) if jax.default_backend() == "cpu" else None
-
-
-def _of_setting(sampler: Any, settings: Any, schedule: Any = None) -> Callable[[Any], Sampler]:
-    return (lambda _: sampler) if settings is None and schedule is None else sampler
-
-
-def _check_rate(rate: Any) -> None:
-    """Raises ValueError for a learning rate that is neither a number above 0 nor a schedule."""
-    if not callable(rate):
-        check_number("learning_rate", rate, above=0, scalar=True)
-    elif (output := jax.eval_shape(rate, jax.ShapeDtypeStruct((), jnp.int32))).shape:
-        raise ValueError(f"learning_rate must give one number for a step, got an array {output.shape}")
-
-
-def _prompt(name: str, tasks_of: Callable[[Any], Sampler], settings: Any, batch: int, schedule: Any = None) -> Prompt:
-    """A prompt of zeros, with the shapes of those that the sampler draws; raises as ``check_sampler``."""
-    first = jax.tree.map(
-        lambda leaf: jnp.asarray(jax.device_get(leaf)[0]), settings
-    )  # cut on the host: compiles nothing
-    first = first if schedule is None else schedule(first, jnp.int32(0))
-    try:
-        drawn = check_sampler(name, tasks_of(first), batch)
-    except TypeError as error:
-        usual = "(key, batch) -> Sample"
-        if settings is not None or schedule is not None:
-            usual = f"setting -> sampler, as there {'are settings' if schedule is None else 'is a schedule'}"
-        raise ValueError(f"{name} must be a function {usual} ({error})") from error
-    parts = (drawn.prompt.x, drawn.prompt.y, drawn.prompt.x_query)
-    if [part.ndim for part in parts] != [3, 3, 2]:
-        got = ", ".join(str(part.shape) for part in parts)
-        raise ValueError(f"{name} must give x (B, N, D), y (B, N, O) and x_query (B, D), got {got} for B = {batch}")
-    return jax.tree.map(lambda leaf: np.zeros(leaf.shape[1:], leaf.dtype), drawn.prompt)
 
 
 def _about_twentieth(steps: int) -> int:

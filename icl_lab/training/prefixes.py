@@ -31,7 +31,8 @@ def every_prefix(predictions: Array, samples: Sample) -> Array:
     if predictions.shape != (b, n + 1, o):
         raise ValueError(
             f"objective=every_prefix needs predictions {(b, n + 1, o)} from every prefix, got {predictions.shape}; "
-            "allowed are GPT with alternating_layout(prefixes=True) and Transformer(causal=True) with causal_layout()"
+            "allowed are GPT with alternating_layout(prefixes=True), Transformer(causal=True) with causal_layout(), "
+            "and any other learner as from_every_prefix(learner)"
         )
     errors = 0.5 * jnp.sum((predictions - jax.vmap(all_answers)(samples)) ** 2, axis=2)
     if length is None:

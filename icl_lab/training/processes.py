@@ -17,6 +17,11 @@ import numpy as np
 
 T = TypeVar("T")
 log = logging.getLogger("icl_lab")
+SAID_BY = {
+    "SLURM": ("SLURM_PROCID", "SLURM_NTASKS"),
+    "Open MPI": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+}
+"""Variables in which a cluster says which process this is, and how many there are."""
 _ending: list[bool] = []
 HEARTBEAT_SECONDS = 60
 """A process that has been silent for so long counts as dead, and the others end."""
@@ -47,6 +52,8 @@ def start(coordinator: str = "", processes: int = 0, process: int = -1) -> None:
         if coordinator.startswith(("localhost:", "127.0.0.1:")):  # or it would listen on all addresses of the machine
             given["coordinator_bind_address"] = coordinator
         log.info("process %d waits at %s for %d in all", process, coordinator, processes)
+    else:
+        log.info("%s", _announced())
     for name in ("grpc_proxy", "https_proxy", "http_proxy"):  # which would be asked for the way to process 0
         os.environ.pop(name, None)
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM away from the run
@@ -65,6 +72,15 @@ def start(coordinator: str = "", processes: int = 0, process: int = -1) -> None:
         raise RefusedError(
             f"--distributed: processes have {sorted(of_process.values())} devices; allowed is the same number"
         )
+
+
+def _announced() -> str:
+    """Says for how many processes this one waits, by what the cluster has told it."""
+    for cluster, (process, total) in SAID_BY.items():
+        if total in os.environ:
+            number = os.environ.get(process, "of unknown number")
+            return f"process {number} waits for {os.environ[total]} in all, as {cluster} says ({total})"
+    return "this process looks for the others of its run"
 
 
 def count() -> int:

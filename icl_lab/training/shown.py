@@ -66,6 +66,8 @@ def figure(fit: "Fit", names: Sequence[str] | None = None) -> Any:
     if names is None:
         main = "loss" if "loss" in fit.metrics else "train_loss"
         names = [main, *(name for name in fit.metrics if name.endswith("_loss") and name not in ("train_loss", main))]
+    if isinstance(names, str) or not isinstance(names, Sequence) or not names:
+        raise ValueError(f"names must be a list of names of what was measured, got {names!r}")
     if unknown := [name for name in names if name not in fit.metrics or fit.metrics[name].ndim != 2]:
         scalar = ", ".join(name for name, values in fit.metrics.items() if values.ndim == 2)
         raise ValueError(f"names must be of numbers that were measured, {scalar}; got {unknown[0]!r}")

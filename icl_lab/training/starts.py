@@ -59,7 +59,8 @@ def _of_members(params: Tree, like: Tree) -> Tree:
     named = {_place(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
     wanted = {_place(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(like)}
     if jax.tree_util.all_leaves([params]) and "" not in wanted:
-        raise ValueError(f"start must be parameters of this network, or what trained it, got {params!r}")
+        given = params if isinstance(params, int | float | str) else type(params).__name__
+        raise ValueError(f"start must be parameters of this network, or what trained it, got {given!r}")
     if different := sorted(named.keys() ^ wanted.keys()):
         problem = "which this network has not" if different[0] in named else "which is missing"
         raise ValueError(f"start must be parameters of this network, or what trained it; {different[0]}, {problem}")

@@ -47,7 +47,19 @@ def test_similarities_are_paired_and_only_of_networks_that_learn():
     claim = BY_NAME["sim_aou_over_wrong_task"]
     values = claim.statistic(record(sim_aou=similar))
     np.testing.assert_allclose(values, [0.3, np.nan], rtol=1e-12)
-    np.testing.assert_allclose(claim.control(record(sim_aou=similar)), [0.1, 0.1], rtol=1e-12)
+    assert claim.beside is not None
+    np.testing.assert_allclose(claim.beside.statistic(record(sim_aou=similar)), [0.1, np.nan], rtol=1e-12)
+
+
+def test_a_control_is_of_the_networks_that_count():
+    names = ["finetuning", "trained_embeddings", "wrong_task"]
+    similar = np.zeros((2, 6, 3, 4))
+    similar[:, :, 1], similar[:, :, 2] = -0.02, 0.05
+    found = record(sim_aou_raw=similar)
+    found.metrics["rows"] = names
+    control = BY_NAME["sim_aou_over_wrong_task"].control
+    assert control is not None
+    np.testing.assert_allclose(control(found), [-0.07, np.nan], rtol=1e-12)
 
 
 def test_a_row_that_was_not_run_is_missing():
@@ -86,10 +98,10 @@ def test_similarities_need_ten_networks_for_a_verdict():
     assert set(few) == {"outputs_are_the_answer", "full_batch_has_no_order"}
 
 
-def test_every_claim_beside_a_control_names_it():
+def test_what_a_claim_compares_with_is_shown_beside_it():
     named = [claim for claim in claims.CLAIMS if "with a control" in claim.paper]
     assert len(named) > 10
-    assert all(claim.control is not None for claim in named)
+    assert all(claim.beside is not None for claim in named)
 
 
 def test_the_slope_over_depth():

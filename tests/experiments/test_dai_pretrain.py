@@ -10,7 +10,7 @@ from experiments.dai.common import count, gated, network
 from experiments.dai.pretrain import PRESETS
 from experiments.dai.pretrain_shown import CLAIMS, encoding_difference, follows_meaning
 from experiments.dai.pretrain_stages import accuracies, measured_of, trainings_of, worlds_of
-from icl_lab.lab.claims import judge
+from icl_lab.lab.judging import judge
 from icl_lab.lab.records import Record
 from icl_lab.lab.trainings import Fits
 from icl_lab.prompts.text import BEGIN, FIRST_LABEL, FIRST_TEMPLATE, language, sentences, text_task

@@ -61,6 +61,13 @@ def test_every_line_is_in_one_split_and_demonstrations_are_apart(config, small):
     assert WORDS[answer] == ("good", "bad")[first % 2]
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_line(config, small):
+    before = started(config).material
+    lines = Path(config.examples).read_text()
+    Path(config.examples).write_text(lines, encoding="utf-8-sig")
+    assert started(config).material.sets == before.sets
+
+
 def test_a_sentence_that_is_repeated_counts_once(config, small):
     once = started(config).material
     lines = Path(config.examples).read_text()
@@ -89,7 +96,15 @@ def test_what_does_not_fit_is_refused_with_its_flag(config, small, tmp_path, mon
     refused(change(tokenizer=""), "--tokenizer=: allowed is a local folder")
     refused(change(examples=str(tmp_path / "none")), "--examples=.*none: allowed is a local file")
     refused(change(gpt2_weights=str(tmp_path)), "--gpt2_weights=.*: allowed is a local file")
-    for template in ("Label:", "{text} Label: ", "{text}\n", "{text} is {label}", "{Text}: {text}", "{text}\\nLabel:"):
+    for template in (
+        "Label:",
+        "{text} Label: ",
+        "{text}\n",
+        "{text} is {label}",
+        "{Text}: {text}",
+        "{text}\\nLabel:",
+        f"{{text}}{END} a",
+    ):
         refused(change(template=template), "--template=")
     implicit_finetuning.EXPERIMENT.validate(change(template="{text}\n\tLabel:"))
     refused(change(members=2), "--members=1")
@@ -112,6 +127,8 @@ def test_what_does_not_fit_is_refused_with_its_flag(config, small, tmp_path, mon
         ('{"text": null, "label": "good"}', "line 13"),
         ('{"text": " ", "label": "good"}', "line 13"),
         ('{"text": "w1", "label": true}', "line 13"),
+        (f'{{"text": "w1 {END} w2", "label": "good"}}', r"without <\|endoftext\|>.*line 13"),
+        (f'{{"text": "w1", "label": "{END}"}}', r"without <\|endoftext\|>.*line 13"),
         ('{"text": " w0  w1", "label": "bad"}', "line 13 says 'bad' of that of line 1, 'good'"),
     ],
 )

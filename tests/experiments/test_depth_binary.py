@@ -35,6 +35,15 @@ def test_built_layers_are_the_algorithm(name):
     np.testing.assert_allclose(looped, jax.vmap(expected["looped"])(white), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("depth", [2, 3])
+def test_descent_ends_at_the_free_error_from_rates_apart_and_at_the_looped_one_from_equal_ones(depth):
+    best = binary.optima(CONFIG, depth)
+    _, (_, ends) = binary._descents(dataclasses.replace(CONFIG, members=3), depth)
+    np.testing.assert_allclose(ends["apart"], best.errors["free"], rtol=0.01)
+    np.testing.assert_allclose(ends["equal"], best.errors["looped"], rtol=1e-6)
+    assert best.errors["free"] < 0.8 * best.errors["looped"]
+
+
 def test_starts_of_the_kinds():
     shapes = {name: binary.model(CONFIG, name).init(jax.random.key(0))["params"] for name in CONFIG.networks}
     assert {name: len(params["a"]) for name, params in shapes.items() if name[:6] == "looped"} == {

@@ -4,8 +4,10 @@ import jax
 import numpy as np
 import pytest
 
+from experiments.binaries import GALLERY
 from experiments.diversity import alignment as binary
 from experiments.diversity.regression import Law, error, features, fitted
+from icl_lab.lab import records
 from icl_lab.theory import diversity_error
 
 SIGMAS = 4.5
@@ -119,3 +121,17 @@ def test_prompts_of_known_tasks_are_those_of_the_model():
     np.testing.assert_allclose(samples.prompt.y[..., 0], np.einsum("bld,bd->bl", samples.prompt.x, w), atol=1e-5)
     np.testing.assert_allclose(samples.target[:, 0], np.einsum("bd,bd->b", samples.prompt.x_query, w), atol=1e-5)
     assert np.square(samples.prompt.x).mean() == pytest.approx(1 / 3, rel=0.1)
+
+
+def test_errors_rise_as_tasks_turn_away_from_those_of_training():
+    """Tasks as in training, isotropic ones, reversed ones: of every member at lab, of the formula, and of fits."""
+    away = ("same", "to_isotropic", "reversed")
+    config, record = binary.PRESETS["lab"], records.load(GALLERY / "diversity" / "alignment" / "lab")
+    members = np.array([binary.ERROR(record, point=point) for point in away])
+    assert np.all(np.diff(members, axis=0)[..., -1] > 0)
+    for size in (8, 24):
+        law = binary.law_of(config, "same", size)
+        aims = [binary.tested(binary.POINTS[point][3], law.spectrum) for point in away]
+        assert np.all(np.diff([binary.expected(law, aim) for aim in aims]) > 0)
+        weights = [fitted(np.random.default_rng(seed), law)[0] for seed in range(5)]
+        assert np.all(np.diff([np.mean([error(one, aim, law) for one in weights]) for aim in aims]) > 0)

@@ -8,7 +8,7 @@ import pytest
 from toys import inside, measured_at_lab
 
 from experiments.identification import in_training as binary
-from experiments.identification.in_training import AGREES, ANSWER, LOSS, NAMES, NONE, STEPS, TIMES
+from experiments.identification.in_training import AGREES, ANSWER, FULL, LOSS, NAMES, NONE, STEPS, TIMES
 from experiments.identification.in_training_shown import CLAIMS, before_the_name, stays
 from icl_lab.identify import FAMILIES
 
@@ -23,8 +23,8 @@ PATHS = {  # at eight times; the loss falls evenly from the first to the last
 }
 
 
-def record(paths=None, members=3, full=True):
-    """Members of every network with the same path."""
+def record(paths=None, members=3, full=True, waiting=0):
+    """Members of every network with the same path; some are on the plateau at the end."""
     pieces = []
     for network, path in (PATHS | (paths or {})).items():
         places = np.array([NONE if name is None else NAMES.index(name) for name in path], float)
@@ -32,7 +32,11 @@ def record(paths=None, members=3, full=True):
         pieces += [(STEPS.at(network=network), steps), (TIMES.at(network=network), steps)]
         pieces += [(LOSS.at(network=network), np.tile(1 - steps / steps[-1], (members, 1)))]
         answers = {name: np.tile(places, (members, 1)) for name in binary.ANSWERS} | {"wavers": np.zeros((members, 8))}
+        turned = np.linspace(0.95, 0.05, 8)[:, None] * np.ones(members)
+        turned[-1, :waiting] = 0.95  # one direction of ten
+        answers["asymmetry"] = turned.T
         pieces += [(ANSWER.at(network=network), answers), (AGREES.at(network=network), np.full(members, float(full)))]
+        pieces += [(FULL.at(network=network), {name: values[:, -1] for name, values in answers.items()})]
     return measured_at_lab(binary, pieces)
 
 
@@ -61,6 +65,17 @@ def test_late_names_that_stay_hold_and_the_control_fails():
 def test_other_paths_break_the_claims_on_them(paths, full, broken):
     changed = record(paths, full=full)
     assert {claim.id.rsplit(".", 1)[1] for claim in CLAIMS if not holds(claim, changed)} == broken
+
+
+def test_members_on_the_plateau_are_counted_once_and_left_out_elsewhere():
+    waiting = record(waiting=1)
+    for claim in CLAIMS:
+        values = claim.statistic(waiting).reshape(-1, 3)
+        if claim.id.endswith(".learned"):
+            assert (values == [0, 1, 1]).all()
+        else:
+            assert np.isnan(values[:, 0]).all(), claim.id
+            np.testing.assert_array_equal(values[:, 1:], claim.statistic(made()).reshape(-1, 3)[:, 1:], claim.id)
 
 
 def holds(claim, of):

@@ -9,10 +9,11 @@ from experiments.dai import implicit_finetuning, pretrain
 from experiments.dai.common import COMMITTED, RANDOM
 from experiments.dai.pretrain import PRESETS
 from experiments.dai.tables import by_task
-from experiments.tools import join_members
+from experiments.tools import anchoring, join_members
 from experiments.tools.join_members import joined
 from experiments.zhang_frei_bartlett import nonlinear_transformer
-from icl_lab.lab import FlagError, accepted, flags, records
+from icl_lab import machine
+from icl_lab.lab import FlagError, flags, records
 from icl_lab.lab.record import below
 from icl_lab.lab.records import Record
 from icl_lab.lab.trainings import Fits
@@ -84,12 +85,43 @@ def test_what_does_not_belong_together_is_refused(shares):
         joined([*shares[1:], other])
 
 
-def test_members_are_added_to_a_record_of_accepted_sources(shares, tmp_path, monkeypatch):
-    monkeypatch.setattr(accepted, "TABLE", tmp_path / "accepted.json")
-    accepted.TABLE.write_text('{"dai.pretrain": {"sources": "a", "accepted": ["former"]}}')
-    former = dataclasses.replace(shares[2], provenance=shares[2].provenance | {"sources": "former"})
-    found = joined([*shares[:2], former, shares[3]])
-    assert found.arrays["rotary/reached"].tolist() == joined(shares).arrays["rotary/reached"].tolist()
+def anchor_of(folder, experiment, arrays):
+    """Puts an anchor beside the record in a folder, whose arrays may differ by 0.1."""
+    metrics = {"record": anchoring.identity(folder), "limits": dict.fromkeys(arrays, 0.1)}
+    origin = {"conditions": anchoring.conditions(), "vectors": machine.vectors()}
+    smoke = flags.to_json(experiment.presets["smoke"])
+    records.save(Record(experiment.name, "smoke", smoke, metrics, arrays, origin), folder / anchoring.ANCHOR, [])
+
+
+@pytest.mark.parametrize(
+    ("now", "refused"),
+    [(1.05, ""), (1.2, "1: smoke run differs: array loss"), (None, "1: it has no anchor")],
+)
+def test_members_are_added_to_a_record_of_another_commit_whose_anchor_repeats(
+    shares, tmp_path, monkeypatch, now, refused
+):
+    binary = pretrain.EXPERIMENT
+    todays = {"sources": binary.source_version(), "versions": anchoring.versions(), "finished": "2026-02-01"}
+    commits = ({"commit": "a" * 40, **todays}, {"commit": "b" * 40, **todays, "sources": "former", "finished": ""})
+    runs = [
+        dataclasses.replace(run, provenance=run.provenance | commits[place == 1]) for place, run in enumerate(shares)
+    ]
+    folders = [tmp_path / str(place) for place in range(len(runs))]
+    for run, folder in zip(runs, folders):
+        records.save(run, folder, [])
+    if now is not None:
+        anchor_of(folders[1], binary, {"loss": np.array([1.0])})
+    monkeypatch.setattr(anchoring, "smoke_run", lambda _: {"loss": np.array([now])})
+    if refused:
+        with pytest.raises(FlagError, match=f"differ in sources .commits aaaaaaaaa, bbbbbbbbb., and of .*{refused}"):
+            joined(runs, folders=folders)
+    else:
+        found = joined(runs, folders=folders)
+        assert found.arrays["rotary/reached"].tolist() == joined(shares).arrays["rotary/reached"].tolist()
+        assert found.provenance["commit"] == "a" * 40  # of the last run
+        assert [one["commit"][0] for one in found.provenance["joined"]] == ["a", "b", "a", "a"]
+    with pytest.raises(FlagError, match=r"differ in sources .commits aaaaaaaaa, bbbbbbbbb.; allowed are runs of one"):
+        joined(runs)
 
 
 def test_parameters_that_no_run_has_kept_are_asked_for_in_vain(shares):
@@ -161,7 +193,7 @@ def test_nonlinear_transformers_trained_apart_are_those_trained_together():
     with pytest.raises(FlagError, match="member 0 is in two"):
         joined([one, one])
     unknown = [dataclasses.replace(run, provenance={"versions": {}, "precision": {}}) for run in (one, other)]
-    with pytest.raises(FlagError, match="does not say its sources"):
+    with pytest.raises(FlagError, match="names neither its sources nor a commit"):
         joined(unknown)
     changed = dataclasses.replace(other, arrays=dict(other.arrays) | {"identity/4_without/steps": np.arange(3)})
     with pytest.raises(FlagError, match="the array identity/4_without/steps is not the same"):

@@ -100,13 +100,13 @@ def test_a_whole_run_is_taken_before_parts_and_parts_that_are_no_whole_are_not(f
     assert ("not one record: not run: looped_10" in capsys.readouterr().err) == (only is None)
 
 
-def test_of_runs_with_as_many_members_one_by_todays_sources_is_taken(tmp_path):
-    today = EXPERIMENT.source_version()
-    for folder, sources in (("a", "former"), ("b", today), ("c", "another")):
-        one = dataclasses.replace(WHOLE, provenance=WHOLE.provenance | {"sources": sources})
-        records.save(one, tmp_path / folder, claims=[])
+def test_of_runs_with_as_many_members_the_last_is_taken(tmp_path):
+    last = "2026-02-01T00:00:00+00:00"
+    for folder, when in (("a", {}), ("b", {"finished": last}), ("c", {"finished": "2026-01-31T23:59:59+00:00"})):
+        run = dataclasses.replace(WHOLE, provenance=WHOLE.provenance | when)
+        records.save(run, tmp_path / folder, claims=[])
     (found,) = gallery.collect(tmp_path, {EXPERIMENT.name: EXPERIMENT}).values()
-    assert found.provenance["sources"] == today
+    assert found.provenance["finished"] == last
 
 
 def test_a_part_replaces_no_record_of_the_gallery(tmp_path, monkeypatch, capsys):
@@ -128,7 +128,7 @@ def test_a_part_replaces_no_record_of_the_gallery(tmp_path, monkeypatch, capsys)
         (PARTS[:2], "not run: looped_10"),
         ([*PARTS, part("free_5")], "run twice: free_5"),
         ([*PARTS[:2], part("looped_10", sources="other")], "they differ in sources"),
-        ([part(one.config["only"], sources=None) for one in PARTS], "do not say their sources"),
+        ([part(one.config["only"], sources=None) for one in PARTS], "neither their sources nor a commit"),
         ([*PARTS[:2], part("looped_10", seed=1)], "more than only"),
         (
             [*PARTS[:2], dataclasses.replace(PARTS[2], provenance=PARTS[2].provenance | {"versions": {}})],
@@ -143,6 +143,12 @@ def test_a_part_replaces_no_record_of_the_gallery(tmp_path, monkeypatch, capsys)
 def test_what_is_not_the_whole_by_the_same_sources_is_not_joined(found, said):
     with pytest.raises(ValueError, match=said):
         joined(EXPERIMENT, "paper", found)
+
+
+def test_parts_that_name_one_commit_and_no_sources_are_one_record():
+    clean = {"sources": None, "commit": "a" * 40, "uncommitted_changes": False}
+    found = [dataclasses.replace(one, provenance=one.provenance | clean) for one in PARTS]
+    assert joined(EXPERIMENT, "paper", found).arrays.keys() == WHOLE.arrays.keys()
 
 
 def test_arrays_that_all_parts_share_are_one():

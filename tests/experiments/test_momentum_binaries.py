@@ -18,7 +18,8 @@ from experiments.dai.momentum_language_model_figures import drift_of_gap, limit_
 from experiments.dai.momentum_language_model_shown import CLAIMS as LANGUAGE_CLAIMS
 from experiments.dai.momentum_regression_shown import CLAIMS as REGRESSION_CLAIMS
 from icl_lab.fast import batch_learner
-from icl_lab.lab.claims import HOLDS, NOT_JUDGED, NOT_REACHED, NotRun, judge
+from icl_lab.lab.claims import HOLDS, NOT_JUDGED, NOT_REACHED, NotRun
+from icl_lab.lab.judging import judge
 from icl_lab.lab.records import Record
 from icl_lab.models import LinearSelfAttention, folded_weights
 from icl_lab.models.attention import linear_pattern, momentum_pattern, recent_pattern
@@ -117,6 +118,7 @@ def _regression_record(**changes):
         "joint/heavy_ball_2/sensitivity_difference": row(0.4, 0.4, 0.4, 0.4, 0.4),
         "joint/analogy/sensitivity_difference": row(0.1, 0.12, 0.3, 0.1, 0.1),
         "joint/gd/sensitivity_cosine": np.full((5, members), 0.99),
+        "joint/heavy_ball_2/sensitivity_cosine": np.full((5, members), 0.9),
         "joint/eta": np.tile(np.array([0.5, 0.4, 0.2])[:, None], (5, members, 1, 1)),
         "alternating/final/gd": np.full((5, members), 0.07), "alternating/final/zero": np.full((5, members), 0.2),
         "alternating/final/trained": row(0.2, 0.075, 0.12, 0.08, 0.066),

@@ -8,8 +8,8 @@ import pytest
 
 from experiments.dai import mixers, momentum_tasks, pretrain
 from experiments.dai.momentum_tasks_shown import CLAIMS, better, sooner
-from icl_lab.lab.claims import judge
 from icl_lab.lab.flags import FlagError, to_json
+from icl_lab.lab.judging import judge
 from icl_lab.lab.record import flat
 from icl_lab.lab.records import Record
 from icl_lab.lab.trainings import Fits, collected

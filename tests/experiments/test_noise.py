@@ -72,7 +72,10 @@ def test_noise_has_its_size_and_may_vary():
 
 
 def test_members_on_the_plateau_do_not_count():
-    found = slope(4, trained_apart)(record(waiting=2))
+    waiting = record(waiting=2)
+    (share,) = (claim.statistic(waiting) for claim in CLAIMS if claim.id.endswith(".noise.learned"))
+    assert share.sum() == share.size - 2 * (share.size // 5)
+    found = slope(4, trained_apart)(waiting)
     assert np.isnan(found).tolist() == [True, True, False, False, False]
     np.testing.assert_allclose(found[2:], 1.0)
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from toys import measured_with
 
-from experiments.zhang_frei_bartlett import nonlinear_transformer_shown as shown
-from experiments.zhang_frei_bartlett import prefixes
+from experiments.zhang_frei_bartlett import prefix_statistics, prefixes
 from experiments.zhang_frei_bartlett.nonlinear_transformer import ERROR, EXPERIMENT, PRESETS, chosen, trainings
 from icl_lab.lab import flags
 from icl_lab.theory import isotropic_risk
@@ -119,7 +118,9 @@ def test_a_rise_is_the_mean_beyond_n_over_the_error_there_pooled_over_n():
     curve = [[1, 1, 1, 0.1, 2, 1, 0], [1, 1, 1, 0.5, 0.05, 0.05, 0.05]]
     same = np.ones((2, 7))
     made = record({3: curve, 2: same})
-    np.testing.assert_allclose(shown.rise("identity", "exp_1")(made), [0.5, -0.5])  # the mean over N = 2 and 3
+    np.testing.assert_allclose(
+        prefix_statistics.rise("identity", "exp_1")(made), [0.5, -0.5]
+    )  # the mean over N = 2 and 3
 
 
 def test_arrays_of_a_training_that_was_not_run_are_left_out_not_wrong():

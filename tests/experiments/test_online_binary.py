@@ -1,14 +1,18 @@
 """``online.delta_rule``: closed forms, walking tasks, and layers that are built as an algorithm."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.binaries import GALLERY
 from experiments.online import delta_rule as binary
 from experiments.online.delta_rule import Case
+from experiments.online.delta_rule_shown import CLAIMS
+from icl_lab.lab import records
 from icl_lab.solvers import lms, ridge
 from icl_lab.theory import lms_errors, optimum, risk
 
@@ -61,3 +65,30 @@ def test_built_layers_are_their_algorithms():
     for name, algorithm in expected.items():
         found = binary.built_learner(SMALL, name, jnp.asarray(1.0))(prompts)
         np.testing.assert_allclose(found, jax.vmap(algorithm)(prompts), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", binary.ALGORITHMS)
+def test_built_layers_get_their_own_name_and_no_other(algorithm):
+    config = dataclasses.replace(CONFIG, members=1, input_size=3, lengths=(6,), walk=0.0)
+    found = binary.names(config, partial(binary.built_learner, config, algorithm), np.array([1.3]))
+    assert {name: value.tolist() for name, value in found.items()} == {
+        name: [float(name == algorithm)] for name in binary.ALGORITHMS
+    }
+    record = records.load(GALLERY / "online" / "delta_rule" / "lab")  # ten factors at D = 10
+    named = {name: binary.NAMED(record, who=f"built_{algorithm}", name=name).mean() for name in binary.ALGORITHMS}
+    assert named == found
+
+
+def test_members_on_the_plateau_are_counted_and_left_out():
+    """A layer that predicts zero is on it; the other claims are of those that are not."""
+    record = records.load(GALLERY / "online" / "delta_rule" / "lab")
+    claims = {claim.id.rsplit(".", 1)[1]: claim for claim in CLAIMS}
+    zero = {"error_40/delta_40": 1.0, "walking/error": 1 + 0.04 * 30}
+    for name, of, array in (
+        ("learned_40", "ratio_40", "error_40/delta_40"),
+        ("learned_walking", "walking", "walking/error"),
+    ):
+        for errors, share in ((np.full(10, zero[array]), 0), (np.full(10, record.arrays[array].min()), 1)):
+            changed = dataclasses.replace(record, arrays={**record.arrays, array: errors})
+            assert claims[name].statistic(changed).mean() == share
+            assert np.isfinite(claims[of].statistic(changed)).mean() == share

@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_headline_controls import at_lab
 
 from experiments.depth import looped
 from experiments.depth import scaling as binary
+from experiments.depth import scaling_shown as shown
 from icl_lab.solvers import gradient_descent
 from icl_lab.theory import depth_error, gram_spectrum
 from icl_lab.training import Fit
@@ -56,6 +58,21 @@ def test_rates_leave_the_exact_error_on_isotropic_prompts():
     )
     for name, rate in {"trained": 0.5, "best": beside["best"][0]}.items():
         assert found[name] / (4 * config.tasks) == pytest.approx(depth_error([rate, rate], law), rel=0.03)
+
+
+@pytest.mark.parametrize(("learner", "exponent", "tolerance"), [("free", -1.875, 0.15), ("tied", -0.5, 0.05)])
+def test_only_many_modes_have_the_exponents(learner, exponent, tolerance):
+    """Theory against theory: the slopes are near -beta (2 + alpha) and -beta, those of 45 modes are not."""
+    record = at_lab("depth.scaling")[0]
+    many, few = (shown.slope(of, learner)(record) for of in ("many", "few"))
+    assert many == pytest.approx(exponent, abs=tolerance)
+    assert few < exponent - 2 * tolerance
+
+
+def test_a_training_that_diverged_has_an_infinite_error():
+    errors = shown.over("apart_4", "tied")(at_lab("depth.scaling")[0])
+    assert np.isinf(errors).sum() == 1
+    assert not np.isnan(errors).any()
 
 
 def test_starts_of_the_kinds():

@@ -14,7 +14,7 @@ from experiments.von_oswald import (
     task_sets,
     task_sets_shown,
 )
-from icl_lab.lab.claims import judge
+from icl_lab.lab.judging import judge
 
 STEPS = np.arange(0, 100, 10)
 

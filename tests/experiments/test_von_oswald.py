@@ -148,4 +148,4 @@ def test_a_member_on_the_plateau_of_corrupted_labels_does_not_count():
     final["trained"] = [[0.1155, 0.1166, 0.41], [0.402, 0.43, 0.413]]
     pieces = [(noisy_labels_retrained.FINAL, {name: np.array(losses) for name, losses in final.items()})]
     made = measured_with(to_json(noisy_labels_retrained.PRESETS["lab"]), pieces)
-    np.testing.assert_allclose(noisy_labels_retrained_shown.past(made, "trained", "gd++"), [1.05, 1.06, np.nan])
+    np.testing.assert_allclose(noisy_labels_retrained_shown.past("trained", "gd++")(made), [1.05, 1.06, np.nan])

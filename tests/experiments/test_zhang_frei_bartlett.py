@@ -10,7 +10,7 @@ import optax
 from toys import measured_with
 
 from experiments.settings import member_keys
-from experiments.zhang_frei_bartlett import gradient_flow, gradient_flow_shown, paths, random_covariance, risk, shifts
+from experiments.zhang_frei_bartlett import drift_statistics, gradient_flow, paths, random_covariance, risk, shifts
 from experiments.zhang_frei_bartlett.common import block_product
 from experiments.zhang_frei_bartlett.gradient_flow import DRIFT, PREDICTED
 from experiments.zhang_frei_bartlett.shift_families import closed_form, points
@@ -41,12 +41,12 @@ def test_exponents_of_the_drift_are_read_where_it_is_small_and_far_below_the_edg
     predicted = -(rates**1.1) * batches**-0.9
     drift = np.stack([predicted, 2 * predicted])
     drift[:, :, 2] = -7.0  # the rate at the edge is left out
-    np.testing.assert_allclose(gradient_flow_shown.drift_exponents(of_drift(drift, predicted)), [[1.1, 0.9]] * 2)
+    np.testing.assert_allclose(drift_statistics.drift_exponents(of_drift(drift, predicted)), [[1.1, 0.9]] * 2)
     large = predicted.copy()
     large[0] = -1.0  # and so are large drifts
     drift[:, 0] = -3.0
-    np.testing.assert_allclose(gradient_flow_shown.drift_exponents(of_drift(drift, large)), [[1.1, 0.9]] * 2)
-    assert np.isnan(gradient_flow_shown.drift_exponents(of_drift(drift, np.full((3, 3), -1.0)))).all()
+    np.testing.assert_allclose(drift_statistics.drift_exponents(of_drift(drift, large)), [[1.1, 0.9]] * 2)
+    assert np.isnan(drift_statistics.drift_exponents(of_drift(drift, np.full((3, 3), -1.0)))).all()
 
 
 def test_the_ratio_of_the_drift_is_that_of_small_drifts():
@@ -54,8 +54,8 @@ def test_the_ratio_of_the_drift_is_that_of_small_drifts():
     predicted[0] = -1.0
     drift = 1.5 * np.stack([predicted, 2 * predicted])
     drift[:, 0] = 9.0
-    np.testing.assert_allclose(gradient_flow_shown.drift_ratio(of_drift(drift, predicted)), [1.5, 3.0])
-    assert np.isnan(gradient_flow_shown.drift_ratio(of_drift(drift, predicted, flow_scale=0.01))).all()
+    np.testing.assert_allclose(drift_statistics.drift_ratio(of_drift(drift, predicted)), [1.5, 3.0])
+    assert np.isnan(drift_statistics.drift_ratio(of_drift(drift, predicted, flow_scale=0.01))).all()
 
 
 def test_every_optimum_has_no_excess_and_no_error_and_the_balance_of_its_scale():

@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import logging
 import os
 import shutil
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 from toys import Config, made_up
 
-from icl_lab.lab import accepted, flags, provenance, records
+from icl_lab.lab import flags, provenance, records
+from icl_lab.lab.combining import differing_origins
 from icl_lab.lab.execution import execute
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.merging import OF_A_CELL, merged
@@ -64,6 +66,21 @@ def test_devices_may_differ_and_commits_of_the_same_code(change, caplog):
     assert not caplog.messages
 
 
+@pytest.mark.parametrize(
+    ("change", "differing"),
+    [
+        ({}, []),
+        ({"commit": "b2"}, ["sources"]),
+        ({"uncommitted_changes": True}, ["sources"]),
+        ({"uncommitted_changes": None}, ["sources"]),
+    ],
+)
+def test_without_a_digest_the_commit_says_which_code_it_was(change, differing):
+    clean = {"commit": "a1", "uncommitted_changes": False}
+    found = [Record(TOY.name, "smoke", {}, {}, {}, origin) for origin in (clean, clean | change)]
+    assert differing_origins(found) == differing
+
+
 SETTINGS = {
     "matmul": ("jax_default_matmul_precision: None there, high here", lambda: jax.default_matmul_precision("high")),
     "x64": ("jax_enable_x64: False there, True here", lambda: jax.enable_x64(True)),
@@ -113,17 +130,36 @@ def test_other_settings_than_those_of_a_finished_run_are_said(setting, tmp_path,
         assert {f"({said}); --overwrite" in message for message in log.messages} == {True}
 
 
-def test_other_sources_than_those_of_a_finished_run_are_said_unless_they_are_accepted(tmp_path, log, monkeypatch):
-    origin = run(tmp_path).record.provenance
-    monkeypatch.setattr(Experiment, "source_version", lambda _: "edited")
-    assert not run(tmp_path).ran
-    assert Run("", TOY, "smoke", Config(), tmp_path).is_finished()  # as a grid and reproduce ask
+def test_a_finished_run_of_other_code_says_of_which_commit_it_is(tmp_path, log, monkeypatch):
+    monkeypatch.setattr(provenance, "checked_out", lambda: ("a" * 40, False))
+    with log.at_level(logging.INFO, "icl_lab"):
+        run(tmp_path)
+        run(tmp_path)
+        assert not log.messages
+        monkeypatch.setattr(Experiment, "source_version", lambda _: "edited")
+        assert not run(tmp_path).ran
+        assert Run("", TOY, "smoke", Config(), tmp_path).is_finished()  # as a grid and reproduce ask
     assert len(log.messages) >= 2
-    assert {"by other sources than today's; --overwrite" in message for message in log.messages} == {True}
-    log.clear()
-    monkeypatch.setattr(accepted, "table", lambda: {TOY.name: {"sources": "edited", "accepted": [origin["sources"]]}})
-    assert not run(tmp_path).ran
-    assert not log.messages
+    assert {"a finished run of commit aaaaaaaaa; --overwrite" in message for message in log.messages} == {True}
+
+
+def test_a_run_that_is_stopped_begins_again_after_any_edit(tmp_path, log, monkeypatch):
+    def work(config, fits):
+        found = fits.checkpoint("work").load(lambda: {"state": np.zeros(1)})
+        if found is None:
+            fits.checkpoint("work").save(lambda: {"state": np.ones(1), "metrics": {}}, finished=True)
+            raise KeyboardInterrupt
+        yield "facts", {"state": float(found["state"][0])}
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, measured=work)
+    caption = "experiments.von_oswald.one_step_shown"  # of a binary that has nothing to do with this run
+    monkeypatch.setitem(provenance.loaded(), caption, provenance.loaded()[caption] + "EDITED = 1\n")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, measured=work)
+    assert log.messages
+    assert {"not used: it was written by another configuration or version" in line for line in log.messages} == {True}
+    assert run(tmp_path, measured=work).record.metrics == {"state": 1.0}
 
 
 def test_a_run_is_not_resumed_under_other_settings_and_goes_on_under_its_own(setting, tmp_path):
@@ -165,6 +201,7 @@ def home(tmp_path, monkeypatch):
         pytest.skip("there is no git")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     monkeypatch.setattr(provenance, "HOME", tmp_path / "lab")
+    monkeypatch.setattr(provenance, "checked_out", provenance.checked_out.__wrapped__)  # which asks once
     (tmp_path / "lab" / "icl_lab").mkdir(parents=True)
     (tmp_path / "lab" / "icl_lab" / "__init__.py").touch()
     return provenance.HOME
@@ -199,10 +236,24 @@ def test_what_git_does_not_say_is_not_known(home, monkeypatch):
     git(home, "add", ".")
     git(home, "commit", "-q", "-m", "A.")
     asked = provenance.git
-    monkeypatch.setattr(provenance, "git", lambda *words: None if "status" in words else asked(*words))
-    assert commit()[0]
-    assert commit()[1] is None
-    monkeypatch.undo()
-    monkeypatch.setattr(provenance, "HOME", home)
+    with monkeypatch.context() as patch:
+        patch.setattr(provenance, "git", lambda *words: None if "status" in words else asked(*words))
+        assert commit()[0]
+        assert commit()[1] is None
     monkeypatch.setenv("PATH", "")
     assert commit() == (None, None)
+
+
+def test_a_record_names_the_commit_that_was_there_when_its_run_began(home, tmp_path, monkeypatch):
+    git(home, "init", "-q")
+    git(home, "add", ".")
+    git(home, "commit", "-q", "-m", "A.")
+    before, _ = commit()
+    monkeypatch.setattr(provenance, "checked_out", functools.cache(provenance.checked_out))
+
+    def work(config, fits):
+        git(home, "commit", "-q", "--allow-empty", "-m", "B.")
+        yield "facts", {}
+
+    assert run(tmp_path / "run", measured=work).record.provenance["commit"] == before
+    assert provenance.git("rev-parse", "HEAD") != before

@@ -21,6 +21,7 @@ from optax import contrib
 from icl_lab import prompts, solvers
 from icl_lab.lab.recognised import described
 from icl_lab.models import LinearSelfAttention
+from icl_lab.prompts import linear_regression
 
 SCALE = 2.0
 helpers = types.ModuleType("helpers")
@@ -219,3 +220,11 @@ def test_another_process_says_the_same():
     environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": path}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == json.loads(json.dumps([of(value) for value in ALL]))
+
+
+def test_what_only_checks_options_is_described_as_what_it_checks():
+    sampler = lambda noise: linear_regression(context_length=3, input_size=2, label_noise=noise)  # noqa: E731
+    found, unknown = described({"sampler": sampler})
+    assert unknown == []
+    named = {place: said for place, said in found.items() if "linear_regression" in place}
+    assert named == {"sampler/linear_regression": "icl_lab.prompts.regression.linear_regression"}

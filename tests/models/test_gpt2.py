@@ -186,6 +186,16 @@ def test_tensors_of_another_network_are_refused_by_name(path, said):
     assert str(path) in str(refusal.value)
 
 
+@pytest.mark.parametrize("name", ["wte.weight", "wpe.weight", "h.1.mlp.c_fc.weight", "ln_f.bias"])
+@pytest.mark.parametrize("wrong", [np.nan, -np.inf])
+def test_weights_that_are_not_finite_are_named(path, name, wrong):
+    tensors = small()
+    tensors[name] = tensors[name].copy()
+    tensors[name].flat[3] = wrong
+    with pytest.raises(ValueError, match=f"{name} must hold finite numbers, 1 of {tensors[name].size} are NaN"):
+        load_gpt2(written(path, tensors), heads=H)
+
+
 def test_types_that_are_no_weights_are_refused(path):
     with pytest.raises(ValueError, match=r"wte.weight must be of type F16, BF16, F32, got F64") as refusal:
         load_gpt2(written(path, {"wte.weight": np.ones((V, E))}, "F64"), heads=H)

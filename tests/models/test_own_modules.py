@@ -158,3 +158,56 @@ def test_an_attribute_that_a_module_of_its_own_lacks_is_its_own_error():
 
     with pytest.raises(AttributeError, match="scale"):
         model_of(Broken(), jax.tree.map(lambda leaf: leaf[0], linear_tasks(N, D).prompt))
+
+
+class Block(nn.Module):
+    """One attention and a layer, each added to the stream."""
+
+    @nn.compact
+    def __call__(self, tokens):
+        tokens = tokens + SelfAttention()(tokens)
+        return tokens + nn.Dense(tokens.shape[-1])(tokens)
+
+
+class Step(nn.Module):
+    """A block as ``nn.scan`` takes it."""
+
+    @nn.compact
+    def __call__(self, tokens, _):
+        return Block(name="block")(tokens), None
+
+
+class Lifted(nn.Module):
+    """Two blocks inside a transformation of Flax."""
+
+    how: str = "remat"
+
+    @nn.compact
+    def __call__(self, tokens):
+        axes = {"variable_axes": {"params": 0}, "split_rngs": {"params": True}}
+        if self.how == "scan":
+            return nn.scan(Step, length=2, **axes)()(tokens, None)[0]
+        if self.how == "vmap":
+            return nn.vmap(Block, **axes)()(jnp.stack([tokens, tokens])).mean(0)
+        block = {"remat": nn.remat, "jit": nn.jit, "plain": lambda kind: kind}[self.how](Block)
+        return block(name="second")(block(name="first")(tokens))
+
+
+@pytest.mark.parametrize("how", ["remat", "jit", "scan", "vmap"])
+def test_attention_inside_a_transformation_of_flax_trains_and_is_not_traced(how):
+    network, sampler = Lifted(how), linear_regression(context_length=N, input_size=D)
+    found = icl_lab.train(network, sampler, members=1, steps=2, batch=4, eval_tasks=8, progress=False)
+    assert np.isfinite(found.fit.metrics["loss"]).all()
+    prompt = jax.tree.map(lambda leaf: leaf[0], sampler(KEY, 1).prompt)
+    for _ in range(2):  # nn.jit does not run a block again
+        answer = learner(network, found.params())(prompt)
+        assert np.isfinite(answer).all()
+        for look in (traced(network, found.params()), jax.jit(traced(network, found.params()))):
+            with pytest.raises(
+                ValueError, match=r"inside nn\.remat, nn\.jit, nn\.scan or nn\.vmap .* traced cannot see"
+            ):
+                look(prompt)
+    if how in ("remat", "jit"):  # the blocks have names, so that the parameters are those of the plain network
+        same, trace = traced(Lifted("plain"), found.params())(prompt)
+        np.testing.assert_allclose(answer, same, rtol=1e-5)
+        assert trace.attention.shape == (2, 1, N + 1, N + 1)
