@@ -118,10 +118,7 @@ def burstiness_values(context_length: int) -> tuple[int, ...]:
 
 
 def copies_without_bursts(context_length: int) -> int:
-    """Copies of each class in the in-context tests of a distribution with B = 0: the largest B that N can have.
-
-    N/2 for even N, which is what the released code takes for its N = 8.
-    """
+    """Copies of a class in the in-context tests where B = 0: the largest B of N (N/2 for even N, as released for 8)."""
     return burstiness_values(context_length)[-1]
 
 
