@@ -273,7 +273,7 @@ def test_a_full_disk_is_named_and_the_run_goes_on_once_there_is_room(start, whol
     with mounted(run, "size=4k"):
         for where, more in (("checkpoints/stage_0", "160k"), (".record.writing", "10m")):
             full = start(tmp_path)
-            assert where in refused_for_the_disk(full, "No space left on device: 'run/")
+            assert where in refused_for_the_disk(full, f"No space left on device: '{run}/")
             assert not (run / "record.json").exists()
             assert not list(run.rglob("next"))
             assert_nothing_lost(reached, full)
@@ -289,7 +289,7 @@ def test_a_full_disk_is_named_and_the_run_goes_on_once_there_is_room(start, whol
 def test_a_write_that_fails_is_named_and_the_run_goes_on_where_it_can(start, whole, tmp_path):
     for what, where in (("a checkpoint", "checkpoints/stage_0"), ("the record", ".record.writing")):
         failed = start(tmp_path, patches=[f"no room for {what}"])
-        assert where in refused_for_the_disk(failed, "File too large: 'run/")
+        assert where in refused_for_the_disk(failed, f"File too large: '{tmp_path / 'run'}/")
     assert start(tmp_path).status == 0
     assert_same(tmp_path, whole[0])
 
@@ -325,7 +325,7 @@ def test_the_second_run_in_a_folder_is_refused_and_the_first_unharmed(start, who
     while not (tmp_path / "told" / "stage_0.1").exists():
         assert start.process.poll() is None
     assert command_line.main(faults_run.TOY, ["toy", "--outdir=run"]) == 2
-    assert "another run is at work in run" in capsys.readouterr().err
+    assert f"another run is at work in {tmp_path / 'run'}" in capsys.readouterr().err
     (tmp_path / "told" / "go").touch()
     assert start.end(tmp_path).status == 0
     assert_same(tmp_path, whole[0])
