@@ -340,7 +340,7 @@ def test_a_cell_is_the_run_of_the_binary_alone(tmp_path, monkeypatch):
         ("--dry_run --distributed", "--dry_run: allowed is a single process, without --distributed"),
         ("--dry_run --profile", "--profile: allowed is a run, without --dry_run"),
         ("--grid=seed:1 --profile", "--profile: allowed is a single run, without --grid"),
-        ("--grid=seed:1 --workers=2 --outdir=file", "--outdir=file"),
+        ("--grid=seed:1 --workers=2 --outdir=file", "/file is not a folder"),
     ],
 )
 def test_bad_input_is_refused_before_any_work(words, wrong, tmp_path, monkeypatch, capsys):
