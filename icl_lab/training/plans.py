@@ -170,10 +170,7 @@ def training(
         raise ValueError(f"learning_rate={learning_rate} is of the default optimizer; an optimizer has its own")
     rate = LEARNING_RATE if learning_rate is None else learning_rate
     check_rate(rate, settings)
-    if any(
-        np.ndim(leaf) < 1 or getattr(leaf, "dtype", np.dtype(object)).kind in "USO"
-        for leaf in jax.tree.leaves(settings)
-    ):
+    if not all(map(_has_members, jax.tree.leaves(settings))):
         raise ValueError("settings must be arrays with a leading axis of members (jnp.array([0.0, 0.5]), not a list)")
     if keys is not None:
         check_keys(keys)
@@ -249,6 +246,11 @@ def members_at_once(batch: int, layers: int) -> int | None:
     """
     tasks = 8192 if layers <= 2 else 1024
     return max(1, tasks // batch) if jax.default_backend() == "cpu" else None
+
+
+def _has_members(leaf: Any) -> bool:
+    """Whether a leaf of settings is an array of numbers, or of PRNG keys, with an axis of members."""
+    return np.ndim(leaf) > 0 and (isinstance(leaf, jax.Array) or np.asarray(leaf).dtype.kind not in "USO")
 
 
 def _about_twentieth(steps: int) -> int:
