@@ -63,6 +63,11 @@ def summed_either_way(w, prompts):
     return w * total
 
 
+def standardised(values, least=0.0):
+    """By mean and spread of the batch: 0 / 0 of one prompt, unless the spread is at least something."""
+    return (values - values.mean(0, keepdims=True)) / jnp.maximum(values.std(0, keepdims=True), least)
+
+
 MIXING = {
     "softmax over the batch": of_weight(lambda w, p: w * jax.nn.softmax(p.y.mean((1, 2)))[:, None]),
     "mean over the batch": of_weight(lambda w, p: w * (means(p) - means(p).mean(0, keepdims=True))),
@@ -72,6 +77,10 @@ MIXING = {
     "how many there are": of_weight(lambda w, p: w * means(p) * len(p.y)),
     "not at its own weights": of_weight(lambda w, p: means(p) + (w - 1) * means(p).sum(0, keepdims=True)),
     "behind a head of zeros": mlp(mixing="normalised", head=nn.initializers.zeros),
+    "batch norm by hand, no number of one prompt": of_weight(lambda w, p: w * standardised(means(p))),
+    "the smaller of two outputs": of_weight(
+        lambda w, p: jnp.hstack([1e4 * w * p.y[:, 0], standardised(means(p), 0.1)])
+    ),
     "in half precision": mlp(mixing="normalised", dtype=jnp.bfloat16),
     "noise": mlp(mixing="dropout"),
 }
@@ -97,7 +106,7 @@ def asked(model):
 
 @pytest.mark.parametrize("name", MIXING)
 def test_a_model_that_mixes_prompts_is_refused_by_name_with_both_numbers(name):
-    with pytest.raises(ValueError, match=rf"network {MIXING[name].name}: .* it is [-.\de]+ \w+ and [-.\de]+ "):
+    with pytest.raises(ValueError, match=rf"network {MIXING[name].name}: .* it is [-+.\denan]+ \w+ and [-+.\denan]+ "):
         asked(MIXING[name])
 
 

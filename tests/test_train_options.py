@@ -45,6 +45,29 @@ def test_until_ends_the_training_early():
     assert fitted.steps.tolist() == [0, 1, 2]
 
 
+class Patience:
+    """Ends a training after so many measurements; it keeps what it saw."""
+
+    def __init__(self, most):
+        self.most, self.seen = most, []
+
+    def __call__(self, row):
+        self.seen.append(float(row["w"][0]))
+        return len(self.seen) >= self.most
+
+
+def test_an_until_that_keeps_a_state_sees_every_measurement_once_also_with_a_folder_and_where_it_goes_on(tmp_path):
+    alone, kept, gone_on = (Patience(6) for _ in range(3))
+    straight = shift(until=alone, steps=20)
+    assert straight.steps.tolist() == [0, 1, 2, 3, 4, 5]
+    np.testing.assert_allclose(alone.seen, straight.metrics["w"][0])
+    in_folder = shift(until=kept, steps=20, folder=tmp_path / "kept", name="a")
+    assert (in_folder.steps.tolist(), kept.seen) == (straight.steps.tolist(), alone.seen)
+    shift(until=Patience(6), steps=3, folder=tmp_path / "on", name="a")
+    longer = shift(until=gone_on, steps=20, folder=tmp_path / "on", name="a")
+    assert (longer.steps.tolist(), gone_on.seen) == (straight.steps.tolist(), alone.seen)
+
+
 def test_a_schedule_is_a_curriculum_of_what_the_training_sampler_takes():
     """The target is 1 for two steps, then 3; measurements keep theirs."""
     rising = lambda _, step: jnp.where(step < 2, 1.0, 3.0)  # noqa: E731

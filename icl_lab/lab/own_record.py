@@ -80,7 +80,7 @@ def configuration(
     del given["steps"]
     description, unknown = described(given)
     problems = [
-        f"{part} contains {operation}, whose value a Python function decides"
+        f"{part} contains {operation}, which calls Python or cannot be compared"
         for part, operation in foreign.items()
         if part != "measurement"
     ]

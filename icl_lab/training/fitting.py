@@ -154,7 +154,8 @@ def fit(
             warnings.warn(f"{message}: {named} (diverged_at has the steps)", RuntimeWarning, 3)
         return Fit(params, at, _stack(rows), stopped, memory, resumed)
 
-    if saved is not None and (resumed >= steps or ends(rows[-1])):  # finished: nothing is compiled
+    ended = resumed < steps and any(ends(row) for row in rows)  # of before too: the function may keep a state
+    if saved is not None and (resumed >= steps or ended):  # finished: nothing is compiled
         advanced(steps)
         return fitted(saved["state"])
 
@@ -164,8 +165,7 @@ def fit(
             members_at_once=members_at_once, mesh=mesh, memory_limit=memory_limit,
         )  # fmt: skip
 
-    length = min(measure_every, steps - resumed)
-    ensemble = of_length(length)
+    ensemble = of_length(length := min(measure_every, steps - resumed))
 
     def measured(train_loss: Any) -> dict[str, np.ndarray]:
         metrics = {"train_loss": train_loss} | ensemble.gathered(ensemble.observe(state))
@@ -177,11 +177,12 @@ def fit(
     state = ensemble.begin() if saved is None else ensemble.placed(saved["state"])
     if not rows:
         rows.append(measured(np.full(len(keys), np.nan)))
+        ended = ends(rows[-1])
         if resume is not None:
             resume.save(snapshot, finished=measure_every > steps)
     done, memory = (len(rows) - 1) * measure_every, ensemble.memory
     advanced(done)
-    while done < steps and not ends(rows[-1]):
+    while done < steps and not ended:
         if steps - done < length:  # the rest
             length = steps - done
             ensemble = of_length(length)
@@ -189,8 +190,9 @@ def fit(
         state, train_loss = ensemble.advance(state)
         done += length
         rows.append(measured(ensemble.gathered(train_loss)))
+        ended = done < steps and ends(rows[-1])
         if resume is not None and done % measure_every == 0:
-            resume.save(snapshot, finished=done + measure_every > steps or ends(rows[-1]))
+            resume.save(snapshot, finished=done + measure_every > steps or ended)
         advanced(done)
     return fitted(ensemble.gathered(state))
 
