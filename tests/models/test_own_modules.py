@@ -160,7 +160,7 @@ def test_an_attribute_that_a_module_of_its_own_lacks_is_its_own_error():
         model_of(Broken(), jax.tree.map(lambda leaf: leaf[0], linear_tasks(N, D).prompt))
 
 
-class Block(nn.Module):
+class OneAttention(nn.Module):
     """One attention and a layer, each added to the stream."""
 
     @nn.compact
@@ -174,7 +174,7 @@ class Step(nn.Module):
 
     @nn.compact
     def __call__(self, tokens, _):
-        return Block(name="block")(tokens), None
+        return OneAttention(name="block")(tokens), None
 
 
 class Lifted(nn.Module):
@@ -188,8 +188,8 @@ class Lifted(nn.Module):
         if self.how == "scan":
             return nn.scan(Step, length=2, **axes)()(tokens, None)[0]
         if self.how == "vmap":
-            return nn.vmap(Block, **axes)()(jnp.stack([tokens, tokens])).mean(0)
-        block = {"remat": nn.remat, "jit": nn.jit, "plain": lambda kind: kind}[self.how](Block)
+            return nn.vmap(OneAttention, **axes)()(jnp.stack([tokens, tokens])).mean(0)
+        block = {"remat": nn.remat, "jit": nn.jit, "plain": lambda kind: kind}[self.how](OneAttention)
         return block(name="second")(block(name="first")(tokens))
 
 
