@@ -202,6 +202,8 @@ def _model(record: Record, network: nn.Module | Model | None, layout: Layout | N
     """What was trained: as it is given, or as the record says."""
     if network is not None and not isinstance(network, nn.Module | Model):
         raise RecordError(f"network must be the module or Model that was trained, got {network!r}")
+    if isinstance(network, Model) and layout is not None:
+        raise RecordError("layout: a Model brings its own, so none can be given beside it")
     made_again = network is None
     network = _made_again(record) if network is None else network
     if isinstance(network, Model):

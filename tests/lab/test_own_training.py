@@ -236,6 +236,8 @@ def test_saved_members_are_loaded_where_their_model_is_given(tmp_path, model, ot
         icl_lab.load(tmp_path)
     with pytest.raises(RecordError, match="this training was of another configuration"):
         icl_lab.load(tmp_path, network=other)
+    with pytest.raises(RecordError, match="layout: a Model brings its own"):
+        icl_lab.load(tmp_path, network=model, layout=1)
     found = icl_lab.load(tmp_path, network=model)
     assert_same(first, found)
     assert jax.tree.structure(found.fit.params) == jax.tree.structure(first.fit.params)
