@@ -74,6 +74,17 @@ def with_state(state, draw):
     return optax.GradientTransformation(lambda params: state() if callable(state) else state, update)
 
 
+def of_numpy():
+    """A descent whose noise numpy draws while the program is made."""
+
+    def moved(leaf):
+        return np.random.default_rng().normal(size=leaf.shape).astype(np.float32) - 0.1 * leaf
+
+    return optax.GradientTransformation(
+        lambda params: (), lambda gradient, state, params=None: (jax.tree.map(moved, gradient), state)
+    )
+
+
 def in_a_loop(count):
     body = lambda i, total: total + jax.random.normal(jax.random.fold_in(jax.random.key(0), i))  # noqa: E731
     return jax.lax.fori_loop(0, 2, body, 0.0), count + 1
@@ -95,8 +106,17 @@ def in_a_branch(count):
         with_state(jnp.int32(0), in_a_loop),
         with_state(jnp.int32(0), in_a_branch),
         optax.chain(noisy(), with_state(jnp.int32(0), in_a_loop)),
+        of_numpy(),
     ],
-    ids=["a key of its own", "an untyped key", "at its start", "in a loop", "in a branch", "beside a good one"],
+    ids=[
+        "a key of its own",
+        "an untyped key",
+        "at its start",
+        "in a loop",
+        "in a branch",
+        "beside a good one",
+        "numpy",
+    ],
 )
 def test_noise_that_would_be_the_same_for_all_members_is_refused(optimizer):
     with pytest.raises(ValueError, match="optimizer draws the same random numbers for all members"):

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.extend.core import jaxprs_in_params
 
@@ -36,6 +37,17 @@ def of_member(state: Tree, key: Array) -> Tree:
 def is_key(leaf: Any) -> bool:
     """Whether a leaf is a typed key, or several."""
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def differ(constants: Sequence[Any], again: Sequence[Any]) -> bool:
+    """Whether a program has other constants when it is made again: those that numpy draws meanwhile."""
+    if len(constants) != len(again):
+        return True
+    for one, other in zip(constants, again):
+        compared = not any(is_key(value) or isinstance(value, jax.core.Tracer) for value in (one, other))
+        if compared and not np.array_equal(np.asarray(one), np.asarray(other), equal_nan=True):
+            return True
+    return False
 
 
 def same_for_all(program: Any, of_members: Sequence[bool]) -> bool:

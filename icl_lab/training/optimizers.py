@@ -179,7 +179,9 @@ def check_optimizer(optimizer: Optimizer, init: Callable[[Array, Tree], Tree], k
         ) from error
     of_members = [True] * len(jax.tree.leaves(setting))
     keys_of_state = list(map(noise.is_key, jax.tree.leaves(state)))
-    if noise.same_for_all(beginning, of_members) or noise.same_for_all(update, of_members + keys_of_state):
+    again = jax.make_jaxpr(lambda *given: first(*given)) if update.consts else None  # another function: traced anew
+    frozen = again is not None and noise.differ(update.consts, again(setting, state).consts)  # as numpy's are
+    if frozen or noise.same_for_all(beginning, of_members) or noise.same_for_all(update, of_members + keys_of_state):
         raise ValueError(
             "optimizer draws the same random numbers for all members, which are then not "
             "independent; allowed is one whose state holds the key that it draws by, a typed one (jax.random.key(0)), "
