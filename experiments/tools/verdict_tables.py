@@ -44,7 +44,7 @@ def table(rows: Sequence[Mapping]) -> str:
     for row in rows:
         if row["verdict"] != NOT_JUDGED:
             claim = f"`{row['id']}`: {report.with_zeros(row['statement'])}"
-            members = report.size(row) if "unit" in row else report.size(row).removesuffix("s").removesuffix(" member")
+            members = report.size(row) if "unit" in row else report.size(row).split(" member")[0]
             members += ", added" if row.get("members_added") else ""
             words = (claim, report.expected(row), report.estimate(row), members, row["preset"])
             mark = "anchored" if row["anchored"] else f"not anchored, made at commit {row['commit']}"

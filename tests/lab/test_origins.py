@@ -143,14 +143,16 @@ def test_a_finished_run_of_other_code_says_of_which_commit_it_is(tmp_path, log, 
     assert {"a finished run of commit aaaaaaaaa; --overwrite" in message for message in log.messages} == {True}
 
 
-def test_a_run_that_is_stopped_begins_again_after_any_edit(tmp_path, log, monkeypatch):
-    def work(config, fits):
-        found = fits.checkpoint("work").load(lambda: {"state": np.zeros(1)})
-        if found is None:
-            fits.checkpoint("work").save(lambda: {"state": np.ones(1), "metrics": {}}, finished=True)
-            raise KeyboardInterrupt
-        yield "facts", {"state": float(found["state"][0])}
+def work(config, fits):
+    """Is stopped once, behind its checkpoint, and then measures what that has."""
+    found = fits.checkpoint("work").load(lambda: {"state": np.zeros(1)})
+    if found is None:
+        fits.checkpoint("work").save(lambda: {"state": np.ones(1), "metrics": {}}, finished=True)
+        raise KeyboardInterrupt
+    yield "facts", {"state": float(found["state"][0])}
 
+
+def test_a_run_that_is_stopped_begins_again_after_any_edit(tmp_path, log, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, measured=work)
     caption = "experiments.von_oswald.one_step_shown"  # of a binary that has nothing to do with this run
@@ -164,13 +166,6 @@ def test_a_run_that_is_stopped_begins_again_after_any_edit(tmp_path, log, monkey
 
 def test_a_run_is_not_resumed_under_other_settings_and_goes_on_under_its_own(setting, tmp_path):
     _, said, other = setting
-
-    def work(config, fits):
-        found = fits.checkpoint("work").load(lambda: {"state": np.zeros(1)})
-        if found is None:
-            fits.checkpoint("work").save(lambda: {"state": np.ones(1), "metrics": {}}, finished=True)
-            raise KeyboardInterrupt
-        yield "facts", {"state": float(found["state"][0])}
 
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, measured=work)
